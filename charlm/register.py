@@ -26,6 +26,7 @@ from charlm.core.keys import Key
 from charlm.families.family import FAMILIES, Family
 from charlm.families.fusions import FUSIONS, FusionEntry
 from charlm.families.options import ExportForm, ImportOption, ModelOption, PredictOption
+from charlm.tasks.rows import RowFormat, Written
 from charlm.tasks.table import TASKS, TaskEntry, entry_of
 from charlm.text.noise import KINDS, Kind
 
@@ -38,7 +39,9 @@ __all__ = [
     "Kind",
     "ModelOption",
     "PredictOption",
+    "RowFormat",
     "TaskEntry",
+    "Written",
     "family",
     "fusion",
     "noise",
@@ -96,12 +99,15 @@ def task(
     reads: tuple[str, ...] | None = None,
     keys: Mapping[str, Key] | None = None,
     unlabelled: bool | None = None,
+    rows: RowFormat | None = None,
+    config: str | None = None,
 ) -> Callable[[C], C]:
     """Returns a decorator that adds a task, a subclass of `charlm.tasks.base.Task` or of one of charlm's tasks.
 
     Args:
       line: says what is predicted; None: the first line of the class's docstring.
-      reads, unlabelled: see `charlm.tasks.table.TaskEntry`; None: those of the charlm task that it is a subclass of.
+      reads, unlabelled, rows, config: see `charlm.tasks.table.TaskEntry`; None: those of the charlm task that it is a
+        subclass of.
       keys: config keys of the task's own.
 
     Raises:
@@ -109,7 +115,7 @@ def task(
     """
 
     def add(cls: C) -> C:
-        entry = entry_of(cls, line=line, reads=reads, keys=keys, unlabelled=unlabelled)
+        entry = entry_of(cls, line=line, reads=reads, keys=keys, unlabelled=unlabelled, rows=rows, config=config)
         finetuning.check_keys_are_free(name, entry)
         TASKS.add(name, entry, cls)
         return cls

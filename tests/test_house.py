@@ -44,12 +44,12 @@ ROOMS = {
     "shorthand": "config core.nearest",
     "models": "config core families.family",
     "doctor": "core",
-    "api": "config convert.heads core families finetune shorthand text.noise",
+    "api": "config convert.heads core families finetune shorthand tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
     "table_report": "families",
-    "register": "config core.keys families.family families.fusions families.options tasks.table text.noise",
+    "register": "config core.keys families.family families.fusions families.options tasks.rows tasks.table text.noise",
 }
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
 LISTS_FAMILIES = "charlm.families.family"

@@ -180,7 +180,7 @@ def _open_shards(index: Path, mapped: bool) -> dict[str, Tensor]:
 
 
 def _weight_map(index: Path) -> dict[str, str]:
-    """Returns the names of the files that hold the tensors of an index; ValueError if it is none."""
+    """Returns the file of each tensor that an index lists; ValueError if the file is not an index."""
     names = read_object(index).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise ValueError(f"{index}: expected an object with weight_map: {{tensor: file}}")

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class TrainState(NamedTuple):
-    """Step counter (int32), parameters, optimizer state, and what spikes are found by (None: they are not looked for).
+    """Step counter (int32), parameters, optimizer state, and the history of losses that finds spikes (None: off).
 
     The history is stored in a checkpoint's description, not among its arrays: so a run may look for spikes from any
     checkpoint on, or no longer.

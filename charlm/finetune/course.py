@@ -74,7 +74,7 @@ class Epochs(Course):
         return self._evaluator.task
 
     def went_back(self, step: int) -> None:
-        """Takes over the best score of the position that the batches were moved to."""
+        """Takes the best score back to what it was at `step`, to which the run has returned."""
         read = read_metrics(self._folder) if hosts.is_primary() else []
         past = hosts.from_primary([metrics[self._score] for metrics in read if "dev_loss" in metrics])
         self._best = self._batches.position.best_among(past)

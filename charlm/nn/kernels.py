@@ -31,7 +31,7 @@ from charlm.nn.choices import KERNELS
 from charlm.nn.tile_calls import Chip
 
 MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
-_, EINSUM, CUDNN, PALLAS = KERNELS
+_, EINSUM, CUDNN, PALLAS = KERNELS  # a new kernel needs a name here, too
 SHORTEST_TILE = 128  # queries and keys in a tile of either kernel; shorter windows would leave most of it empty
 
 Biases = tuple[jax.Array, ...]

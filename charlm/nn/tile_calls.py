@@ -149,7 +149,7 @@ def _twice(tables: Tables) -> list[jax.Array]:
 
 
 def _cost(plan: tiles.TileConfig, products: float, grid: tuple[int, ...], *arrays: jax.Array) -> pl.CostEstimate:
-    """Returns what the compiler is told of a kernel: `products` of [N, E] x [E, N] for each head and tile."""
+    """Returns the cost estimate of a kernel for the compiler: `products` of [N, E] x [E, N] for each head and tile."""
     count = math.prod(grid)
     return pl.CostEstimate(
         flops=int(count * plan.block_heads * products * 2 * plan.tile**2 * plan.lanes),

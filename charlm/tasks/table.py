@@ -16,10 +16,11 @@ from charlm.core.entries import check_fields, is_line, problem_of, problem_of_me
 from charlm.core.keys import Key, problem_of_key, problem_of_name
 from charlm.core.registry import Registry, load
 from charlm.core.types import Option
+from charlm.tasks.rows import PASSAGES, QUESTIONS, TEXTS, WORDS, RowFormat
 
 SECTION = "data"  # the section of a config that holds the keys of charlm's own tasks
-TEXTS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
-TABLE_COLUMNS = (*TEXTS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
+TEXT_KEYS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
+TABLE_COLUMNS = (*TEXT_KEYS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +33,8 @@ class TaskEntry:
       reads: which of the config keys that only some tasks read this task reads, see `charlm.config.finetuning`.
       keys: config keys of the task's own, by full name ("data.sign"): in a section of its own, or in `SECTION`.
       unlabelled: whether the task can read files without labels.
+      rows: how `charlm.finetune` writes rows of Python for the task; None: it takes files alone.
+      config: the config file of charlm whose sizes suit the task, for `charlm.finetune(..., task=NAME)`.
     """
 
     line: str
@@ -39,6 +42,8 @@ class TaskEntry:
     reads: tuple[str, ...] = ()
     keys: Mapping[str, Key] = dataclasses.field(default_factory=dict)
     unlabelled: bool = True
+    rows: RowFormat | None = None
+    config: str = "classify"
 
 
 _OWN = {
@@ -46,25 +51,36 @@ _OWN = {
         "one of several classes for a text or pair",
         "charlm.tasks.classification:Classification",
         reads=(*TABLE_COLUMNS, "data.metric"),
+        rows=TEXTS,
     ),
     "regression": TaskEntry(
-        "a number for a text or pair", "charlm.tasks.classification:Regression", reads=TABLE_COLUMNS
+        "a number for a text or pair",
+        "charlm.tasks.classification:Regression",
+        reads=TABLE_COLUMNS,
+        rows=TEXTS,
+        config="regress",
     ),
     "tagging": TaskEntry(
         "a tag for every word: entities, parts of speech, languages",
         "charlm.tasks.tagging:Tagging",
         reads=("data.word", "data.tag", "data.scheme", "data.metric", "data.skip_labels"),
+        rows=WORDS,
+        config="tag",
     ),
     "question_answering": TaskEntry(
         "a span of a context that answers a question, or none",
         "charlm.tasks.question_answering:QuestionAnswering",
         reads=("data.stride", "data.max_question", "data.max_answer", "data.n_best", "data.noise_context"),
+        rows=QUESTIONS,
+        config="answer",
     ),
     "ranking": TaskEntry(
         "passages by how well they answer a query",
         "charlm.tasks.ranking:Ranking",
-        reads=(*TEXTS, "data.group"),
+        reads=(*TEXT_KEYS, "data.group"),
         unlabelled=False,
+        rows=PASSAGES,
+        config="rank",
     ),
 }  # fmt: skip
 
@@ -79,7 +95,14 @@ def _checked(name: str, thing: object) -> TaskEntry:
       ValueError: the task or its entry lacks a part, or a part is wrong.
     """
     entry = thing if isinstance(thing, TaskEntry) else entry_of(thing)
-    kinds = {"line": str, "reads": tuple, "keys": Mapping, "unlabelled": bool}
+    kinds = {
+        "line": str,
+        "reads": tuple,
+        "keys": Mapping,
+        "unlabelled": bool,
+        "rows": (RowFormat, type(None)),
+        "config": str,
+    }
     check_fields(f"task {name!r}", entry, kinds)
     if not entry.line:
         raise ValueError(f"task {name!r}: it lacks a line that says what is predicted")
@@ -116,8 +139,8 @@ def class_of(name: str) -> type:
 def entry_of(task: Any, **fields: Option) -> TaskEntry:  # of whatever a package adds; `_check_class` checks it
     """Returns the entry of a class.
 
-    Fields that are not given have defaults: `line` is the first line of the docstring; `reads` and `unlabelled` are
-    those of the first task of charlm that the class is derived from.
+    Fields that are not given have defaults: `line` is the first line of the docstring; `reads`, `unlabelled`, `rows`
+    and `config` are those of the first task of charlm that the class is derived from.
 
     Args:
       task: the class.
@@ -126,7 +149,9 @@ def entry_of(task: Any, **fields: Option) -> TaskEntry:  # of whatever a package
     bases = [f"{base.__module__}:{base.__qualname__}" for base in getattr(task, "__mro__", ())]
     like = next((entry for base in bases for entry in _OWN.values() if entry.task == base), TaskEntry("", ""))
     said = (getattr(task, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
-    usual = {"line": said, "reads": like.reads, "unlabelled": like.unlabelled}
+    # Each value has the type of its field.
+    usual: dict[str, Any] = {name: getattr(like, name) for name in ("reads", "unlabelled", "rows", "config")}
+    usual["line"] = said
     return TaskEntry(task=task, **usual | {name: value for name, value in fields.items() if value is not None})
 
 

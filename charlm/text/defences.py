@@ -72,8 +72,8 @@ class SymSpell(Defence):
     """The spelling corrector SymSpell (Garbe, 2012) with the English dictionary of symspellpy, edit distance 2.
 
     A word of a sentence becomes the nearest word of the dictionary, the most frequent one of several; texts are
-    corrected by SymSpell's compound correction, which also joins and cuts words. Words with other characters than
-    ASCII letters stay, as do words that the dictionary has, and those that are near none.
+    corrected by SymSpell's compound correction, which also joins and cuts words. Words of the dictionary
+    stay as they are, and so do words that are near none of them or have other characters than ASCII letters.
     """
 
     _DISTANCE = 2

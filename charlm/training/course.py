@@ -75,7 +75,7 @@ class Course(abc.ABC):
 
     @abc.abstractmethod
     def went_back(self, step: int) -> None:
-        """Takes over what is known at this earlier step, from which the run goes on; the metrics end with it."""
+        """Takes this course back to an earlier step, from which the run goes on; the metrics end with it."""
 
     def may_go_back(self) -> bool:
         """Returns whether the batches up to the last one taken may be passed over if its step is a spike."""

@@ -15,7 +15,7 @@ log = logging.getLogger("charlm")
 
 
 class RunRecorder:
-    """Records a run; what cannot be written is a ValueError that says from where the run can go on.
+    """Records a run. If something cannot be written, it raises ValueError and says from where the run can go on.
 
     Args:
       writer: writer of metrics; None: another process writes them.

@@ -18,7 +18,7 @@ SUFFIX = ".damaged"
 
 
 def check_newest_together(folder: Path, skip_damaged: bool) -> None:
-    """Does `check_newest` on the first process; all must call it, and all find what it leaves."""
+    """Runs `check_newest` on process 0, while the others wait; every process must call it."""
     hosts.primary_first(lambda: check_newest(folder, skip_damaged) if hosts.is_primary() else None)
     if skip_damaged:
         followers.catch_up()

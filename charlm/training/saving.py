@@ -72,12 +72,12 @@ class Saving:
         self._begun = True
 
     def save_here(self, step: int, state: TrainState, unreported: Sequence[float]) -> None:
-        """Saves on the disk of this host, every process what its devices hold."""
+        """Saves the shards of this process on the local disk of its host."""
         if self._local is not None:
             self._local.save(step, state, self._batches, unreported)
 
     def last_planned(self, most: int) -> int | None:
-        """Returns the newest undamaged step up to `most`, without those that only a signal was the reason for."""
+        """Returns the newest undamaged step up to `most`; those that were saved because of a signal do not count."""
         return self._store.last_planned(most)
 
     def remove_after(self, step: int) -> None:

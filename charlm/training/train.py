@@ -108,7 +108,7 @@ def _show(run: Run, params: Params, folder: Path, workdir: str) -> None:
 def _setup(
     config: ml_collections.ConfigDict, run: Run, folder: Path, workdir: str, profiler: StepProfiler, done: int | None
 ) -> Setup:
-    """Returns what the run is put together from; `done` is the latest saved step in its folder, None without one."""
+    """Returns the parts from which `assembled` makes the run; `done` is the latest saved step or None."""
     objective, batches = run.objective, iter(run.train_batches)
 
     def write_start() -> None:

@@ -34,13 +34,13 @@ def test_importing_charlm_is_quick_and_needs_no_jax():
 
 def test_the_package_of_fine_tuning_can_be_called():
     """Whether or not a module of it was imported before."""
-    with pytest.raises(ValueError, match=r"^task='tga': expected one of tag, .*; did you mean tag\?"):
+    with pytest.raises(ValueError, match=r"^task='tga': expected one of answer, .*; did you mean tag\?"):
         charlm.finetune("nowhere", [], task="tga")
     assert charlm.finetune is sys.modules["charlm.finetune"]
     assert charlm.finetune.predictor.FineTuned
     code = "import charlm\ntry:\n    charlm.finetune('x', [], task='')\nexcept ValueError as error:\n    print(error)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("task='': expected one of tag, classify")
+    assert done.stdout.startswith("task='': expected one of answer, classification")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         charlm.nothing  # noqa: B018
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 from pathlib import Path
 
 import pytest
 from finetune.tiny_tasks import sentences
-from small_run import on_devices
+from small_run import ROOT, on_devices
 from tiny_models import release
 
 import charlm
 from charlm.api import training
 from charlm.tasks.create import task_of
+from charlm.tasks.table import TASKS
 
 
 @pytest.fixture
@@ -88,6 +91,33 @@ def test_settings(asked, tmp_path):
     assert (config.optim.learning_rate, config.train.epochs, config.seed) == (1.0, 3, 4)
     assert config.data.noise == ("drop:0.1",)
     assert asked([("a", "b")], task="classify", workdir=tmp_path, **{"data.dev_share": 0.5}).data.dev_share == 0.5
+
+
+def test_tasks_by_their_names_and_files(asked, tmp_path):
+    config = asked([("a", 1.5)], task="regression", workdir=tmp_path)
+    assert (config.task, config.data.label) == ("regression", "label")
+    assert asked([(["a"], ["O"])], task="tagging:tiny", workdir=tmp_path).optim.learning_rate > 1e-4
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"text": "a", "label": "b"}\n', encoding="utf-8")
+    config = asked(file, str(file), task="classify", workdir=tmp_path, **{"data.text": "text"})
+    assert (config.data.train, config.data.dev) == ((str(file),), (str(file),))
+    assert [(one.text, one.label) for one in read(config)] == [("a", "b")]
+
+
+def test_rows_of_a_task_of_a_package(asked, tmp_path, monkeypatch):
+    monkeypatch.setattr(TASKS, "_added", dict(TASKS._added))
+    monkeypatch.syspath_prepend(ROOT / "tests" / "package")
+    shouting = importlib.import_module("mine").SHOUTING
+    TASKS.add("shouting", shouting)
+    rows = [("what is this", "loud"), {"line": "a cat", "label": "quiet"}]
+    config = asked(rows, task="shouting:tiny", workdir=tmp_path, **{"shouting.sign": "?"})
+    assert config.task == "shouting"
+    assert [(one.text, one.label) for one in read(config)] == [("what is this", "loud"), ("a cat", "quiet")]
+    with pytest.raises(ValueError, match=r"^train, row 0: it lacks line, label: expected line, label"):
+        asked([("a",)], task="shouting", workdir=tmp_path)
+    TASKS.add("files_alone", dataclasses.replace(shouting, rows=None, keys={}))
+    with pytest.raises(ValueError, match=r"^train: the task files_alone takes no rows, only files"):
+        asked(rows, task="files_alone", workdir=tmp_path)
 
 
 @pytest.mark.parametrize(

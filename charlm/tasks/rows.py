@@ -1,0 +1,144 @@
+"""Rows of Python as files that tasks read: what `charlm.finetune` takes, for each kind of row one `RowFormat`.
+
+A task names its format in the table (`charlm.tasks.table`). Open it to add a kind of row, or to change what a row may
+hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from charlm.core.types import Json, JsonObject
+
+Row = Mapping[str, Any] | Sequence[Any]  # its parts are those of the task
+
+
+class Written(NamedTuple):
+    """Rows as a file.
+
+    Attributes:
+      text: the content.
+      columns: the config keys of the section `data` that name the columns, and their values.
+    """
+
+    text: str
+    columns: Mapping[str, str]
+
+
+class RowFormat(NamedTuple):
+    """How rows of one kind are written.
+
+    Attributes:
+      parts: the names of a row's parts, in the order that a tuple has them; "pair" may be left out.
+      ending: the ending of the file's name.
+      write: takes rows by the names of their parts, each with its place ("train, row 3") under "where", and the name of
+        the file's part ("train"); ValueError for a row that cannot be written, with its place.
+    """
+
+    parts: tuple[str, ...]
+    ending: str
+    write: Callable[[Sequence[JsonObject], str], Written]
+
+    def file_of(self, rows: Iterable[Row], part: str) -> Written:
+        """Returns rows as a file.
+
+        Args:
+          rows: tuples, dicts, or a pandas.DataFrame.
+          part: what the file is for, such as "train".
+
+        Raises:
+          ValueError: there are no rows, or one lacks a part or has a wrong one.
+        """
+        if hasattr(rows, "to_dict"):  # a DataFrame of pandas, which charlm does not need
+            rows = rows.to_dict("records")  # pyright: ignore[reportAttributeAccessIssue]  # as `hasattr` has found
+        found = [self._parts_of(row, f"{part}, row {number}") for number, row in enumerate(rows)]
+        if not found:
+            raise ValueError(f"{part}: expected rows, found none")
+        return self.write(found, part)
+
+    def _parts_of(self, row: Row, where: str) -> JsonObject:
+        """Returns the parts of a row by name, with `where` it stands; a pair may be missing."""
+        names = self.parts
+        if isinstance(row, Mapping):
+            found = {name: row[name] for name in names if name in row}
+        else:
+            values = list(row)
+            given = [name for name in names if name != "pair" or len(values) == len(names)]
+            found = {}
+            if len(values) == len(given) and not isinstance(row, str):
+                found = dict(zip(given, values, strict=True))
+        if missing := [name for name in names if name not in found and name != "pair"]:
+            has = f"the keys {', '.join(map(repr, row))}" if isinstance(row, Mapping) else repr(row)[:80]
+            raise ValueError(f"{where}: it lacks {', '.join(missing)}: expected {', '.join(names)}, got {has}")
+        return found | {"where": where}
+
+
+def _conll(rows: Sequence[JsonObject], part: str) -> Written:
+    """Returns rows of words and tags as columns."""
+    del part
+    sentences = []
+    for row in rows:
+        words, tags = row["words"], row["tags"]
+        if isinstance(words, str) or isinstance(tags, str) or len(words) != len(tags):
+            raise ValueError(f"{row['where']}: expected a list of words and a list of as many tags")
+        cells = [*words, *tags]
+        if wrong := [cell for cell in cells if not isinstance(cell, str) or not cell or len(cell.split()) != 1]:
+            raise ValueError(f"{row['where']}: expected words and tags without spaces, got {wrong[0]!r}")
+        sentences.append("\n".join(f"{word}\t{tag}" for word, tag in zip(words, tags, strict=True)))
+    return Written("\n\n".join(sentences) + "\n", {})
+
+
+def _texts(rows: Sequence[JsonObject], part: str) -> Written:
+    """Returns rows of texts with labels as JSON lines."""
+    del part
+    if uneven := [row["where"] for row in rows if ("pair" in row) != ("pair" in rows[0])]:
+        raise ValueError(f"{uneven[0]}: expected a pair in all rows or in none")
+    columns = {"text": "text", "label": "label", "pair": "pair" if "pair" in rows[0] else ""}
+    lines = ({name: _plain(row[name]) for name in ("text", "pair", "label") if name in row} for row in rows)
+    return Written(_json_lines(lines), columns)
+
+
+def _passages(rows: Sequence[JsonObject], part: str) -> Written:
+    """Returns rows of queries and passages as JSON lines, each query with all of its passages."""
+    queries: dict[str, list[JsonObject]] = {}
+    for row in rows:
+        passage = {"passage_text": row["passage"], "is_selected": int(row["relevance"])}
+        queries.setdefault(row["query"], []).append(passage)
+    lines = (
+        {"query_id": f"{part}-{n}", "query": query, "passages": passages}
+        for n, (query, passages) in enumerate(queries.items())
+    )
+    columns = {"group": "query_id", "text": "query", "pair": "passage_text", "label": "is_selected"}
+    return Written(_json_lines(lines), columns)
+
+
+def _questions(rows: Sequence[JsonObject], part: str) -> Written:
+    """Returns rows of questions as SQuAD's JSON."""
+    paragraphs = []
+    for number, row in enumerate(rows):
+        context, answer = row["context"], row["answer"]
+        start = context.find(answer) if answer else -1
+        if answer and start < 0:
+            raise ValueError(f"{row['where']}: the answer {answer!r} is not in the context")
+        answers = [{"text": answer, "answer_start": start}] if answer else []
+        question = {"id": f"{part}-{number}", "question": row["question"], "answers": answers}
+        paragraphs.append({"context": context, "qas": [question | {"is_impossible": not answers}]})
+    file = {"version": "2.0", "data": [{"title": part, "paragraphs": paragraphs}]}
+    return Written(json.dumps(file, ensure_ascii=False), {})
+
+
+def _json_lines(rows: Iterable[JsonObject]) -> str:
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+
+
+def _plain(value: Json) -> Json:
+    """Returns a number of NumPy, as a DataFrame holds them, as one of Python."""
+    return value.item() if hasattr(value, "item") else value
+
+
+WORDS = RowFormat(("words", "tags"), "conll", _conll)
+TEXTS = RowFormat(("text", "pair", "label"), "jsonl", _texts)
+QUESTIONS = RowFormat(("question", "context", "answer"), "json", _questions)
+PASSAGES = RowFormat(("query", "passage", "relevance"), "jsonl", _passages)
