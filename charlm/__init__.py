@@ -4,6 +4,7 @@
     model("Return the [MASK] of the list.")
     tagger = charlm.finetune(model, train=rows, task="tag")
     charlm.noise("keyboard:0.1")("I did not see the cat.")
+    charlm.robustness(tagger, test_rows).show()
 
 Importing it gives these functions (`charlm.api`), `from_pretrained` and `Pretrained` (`charlm.families.pretrained`),
 and imports no JAX until one of them is used. `charlm.main` is the command that trains, `charlm.predict` the one that
@@ -15,15 +16,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from charlm.core.called import give
+from charlm.core.version import __version__
 
 if TYPE_CHECKING:
     from charlm.api.model import Model, load
     from charlm.api.noise import noise
+    from charlm.api.reports import Report, robustness
     from charlm.api.training import finetune
     from charlm.families.pretrained import Pretrained, from_pretrained
 
-__version__ = "0.1.0"
-__all__ = ["Model", "Pretrained", "finetune", "from_pretrained", "load", "noise"]
+__all__ = ["Model", "Pretrained", "__version__", "finetune", "from_pretrained", "load", "noise", "robustness"]
 
 
 def __getattr__(name: str) -> object:
@@ -38,6 +40,10 @@ def __getattr__(name: str) -> object:
         import charlm.finetune
 
         return charlm.finetune
+    elif name == "robustness":  # another
+        import charlm.robustness
+
+        return charlm.robustness
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(found, name)
@@ -50,4 +56,12 @@ def _finetune(*args: Any, **options: Any) -> Model:  # those of the function
     return training.finetune(*args, **options)
 
 
+def _robustness(*args: Any, **options: Any) -> Report:  # those of the function
+    """Calls the function of `charlm.api.reports`, which a call of the package `charlm.robustness` stands for."""
+    from charlm.api import reports
+
+    return reports.robustness(*args, **options)
+
+
 give("charlm.finetune", _finetune)
+give("charlm.robustness", _robustness)

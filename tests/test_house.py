@@ -44,7 +44,7 @@ ROOMS = {
     "shorthand": "config core.nearest",
     "models": "config core families.family",
     "doctor": "core",
-    "api": "config convert.heads core families finetune shorthand tasks.rows tasks.table text.noise",
+    "api": "config convert.heads core families finetune robustness shorthand tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
@@ -74,7 +74,7 @@ PARTS_OF_COMMANDS = {
 }
 # What commands may import from above the room that they stand in.
 ALSO_IMPORTS = {
-    "charlm": "api core.called families.pretrained finetune",
+    "charlm": "api core.called core.version families.pretrained finetune robustness",
     "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
     "charlm.data.beam.__main__": "cli families.lookup",
     "charlm.data.corpus.__main__": "cli families.lookup",
@@ -82,7 +82,11 @@ ALSO_IMPORTS = {
 }
 # What these may import late although it needs no JAX.
 IMPORTS_LATE = {
-    "charlm": ("charlm.api.noise", "charlm.finetune"),  # whoever does not ask for them need not wait for them
+    "charlm": (
+        "charlm.api.noise",
+        "charlm.finetune",
+        "charlm.robustness",
+    ),  # whoever does not ask for them need not wait for them
     "charlm.__main__": (
         "charlm.shorthand",
     ),  # it loads the configs, which the help of other commands need not wait for
@@ -467,8 +471,10 @@ def at_once(text: str) -> list[ast.Import | ast.ImportFrom]:
 
 
 def is_used_from_below(found: Import) -> bool:
-    """Whether somebody imports the rooms that nothing stands on."""
-    return any(room(found.target) == top != room(found.module) for top in ("robustness", "benchmark"))
+    """Whether somebody imports the rooms that nothing stands on but what users call."""
+    above = ("api", "") if found.target.startswith("charlm.robustness") else ()
+    tops = ("robustness", "benchmark")
+    return any(room(found.target) == top != room(found.module) for top in tops) and room(found.module) not in above
 
 
 def asks_which_task(module: str, text: str) -> list[str]:

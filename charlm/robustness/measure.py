@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-import charlm
 from charlm.core.durable import write_text
 from charlm.core.types import JsonObject, Option
+from charlm.core.version import __version__
 from charlm.data.files import matching_files
 from charlm.robustness import groups
 from charlm.robustness.measurement import SENTENCES, Measurement, first_of
@@ -90,7 +90,7 @@ def _measure(
         "format": RESULTS_FORMAT,
         "task": task.name,
         "metric": task.metric,
-        "settings": settings.to_dict() | {"charlm": charlm.__version__},
+        "settings": settings.to_dict() | {"charlm": __version__},
         "models": [subject.described() for subject in subjects],
         "examples": len(examples),
         **tables(measured, subjects, groups.masks(task, examples, tokenizer, known), settings.samples),

@@ -33,20 +33,23 @@ class RowFormat(NamedTuple):
     Attributes:
       parts: the names of a row's parts, in the order that a tuple has them; "pair" may be left out.
       ending: the ending of the file's name.
-      write: takes rows by the names of their parts, each with its place ("train, row 3") under "where", and the name of
-        the file's part ("train"); ValueError for a row that cannot be written, with its place.
+      write: takes rows by the names of their parts, each with its place ("train, row 3") under "where", the name of the
+        file's part ("train"), and names that columns shall have, by their keys, as far as they matter; ValueError for a
+        row that cannot be written, with its place.
     """
 
     parts: tuple[str, ...]
     ending: str
-    write: Callable[[Sequence[JsonObject], str], Written]
+    write: Callable[[Sequence[JsonObject], str, Mapping[str, str]], Written]
 
-    def file_of(self, rows: Iterable[Row], part: str) -> Written:
+    def file_of(self, rows: Iterable[Row], part: str, names: Mapping[str, str] | None = None) -> Written:
         """Returns rows as a file.
 
         Args:
           rows: tuples, dicts, or a pandas.DataFrame.
           part: what the file is for, such as "train".
+          names: names that columns shall have, by their config keys ("text"), such as those that a model has read; ""
+            and None: any.
 
         Raises:
           ValueError: there are no rows, or one lacks a part or has a wrong one.
@@ -56,7 +59,7 @@ class RowFormat(NamedTuple):
         found = [self._parts_of(row, f"{part}, row {number}") for number, row in enumerate(rows)]
         if not found:
             raise ValueError(f"{part}: expected rows, found none")
-        return self.write(found, part)
+        return self.write(found, part, {key: name for key, name in (names or {}).items() if name})
 
     def _parts_of(self, row: Row, where: str) -> JsonObject:
         """Returns the parts of a row by name, with `where` it stands; a pair may be missing."""
@@ -75,9 +78,11 @@ class RowFormat(NamedTuple):
         return found | {"where": where}
 
 
-def _conll(rows: Sequence[JsonObject], part: str) -> Written:
-    """Returns rows of words and tags as columns."""
+def _conll(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> Written:
+    """Returns rows of words and tags as columns, in the order that files without names of columns have."""
     del part
+    if named := [name for key, name in names.items() if key in ("word", "tag") and name != "auto"]:
+        raise ValueError(f"{rows[0]['where']}: the model reads the column {named[0]!r} of its files: give a file")
     sentences = []
     for row in rows:
         words, tags = row["words"], row["tags"]
@@ -90,32 +95,37 @@ def _conll(rows: Sequence[JsonObject], part: str) -> Written:
     return Written("\n\n".join(sentences) + "\n", {})
 
 
-def _texts(rows: Sequence[JsonObject], part: str) -> Written:
+def _texts(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> Written:
     """Returns rows of texts with labels as JSON lines."""
     del part
     if uneven := [row["where"] for row in rows if ("pair" in row) != ("pair" in rows[0])]:
         raise ValueError(f"{uneven[0]}: expected a pair in all rows or in none")
-    columns = {"text": "text", "label": "label", "pair": "pair" if "pair" in rows[0] else ""}
-    lines = ({name: _plain(row[name]) for name in ("text", "pair", "label") if name in row} for row in rows)
-    return Written(_json_lines(lines), columns)
+    if names and ("pair" in rows[0]) != ("pair" in names):
+        reads, has = ("two texts", "one") if "pair" in names else ("one text", "a pair")
+        raise ValueError(f"{rows[0]['where']}: the model reads {reads}, and this row has {has}")
+    called = {key: names.get(key, key) for key in ("text", "pair", "label")}
+    lines = ({called[key]: _plain(row[key]) for key in called if key in row} for row in rows)
+    return Written(_json_lines(lines), called | ({} if "pair" in rows[0] else {"pair": ""}))
 
 
-def _passages(rows: Sequence[JsonObject], part: str) -> Written:
+def _passages(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> Written:
     """Returns rows of queries and passages as JSON lines, each query with all of its passages."""
+    usual = {"group": "query_id", "text": "query", "pair": "passage_text", "label": "is_selected"}
+    called = {key: names.get(key, name) for key, name in usual.items()}
     queries: dict[str, list[JsonObject]] = {}
     for row in rows:
-        passage = {"passage_text": row["passage"], "is_selected": int(row["relevance"])}
+        passage = {called["pair"]: row["passage"], called["label"]: int(row["relevance"])}
         queries.setdefault(row["query"], []).append(passage)
     lines = (
-        {"query_id": f"{part}-{n}", "query": query, "passages": passages}
+        {called["group"]: f"{part}-{n}", called["text"]: query, "passages": passages}
         for n, (query, passages) in enumerate(queries.items())
     )
-    columns = {"group": "query_id", "text": "query", "pair": "passage_text", "label": "is_selected"}
-    return Written(_json_lines(lines), columns)
+    return Written(_json_lines(lines), called)
 
 
-def _questions(rows: Sequence[JsonObject], part: str) -> Written:
-    """Returns rows of questions as SQuAD's JSON."""
+def _questions(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> Written:
+    """Returns rows of questions as SQuAD's JSON, whose names are fixed."""
+    del names
     paragraphs = []
     for number, row in enumerate(rows):
         context, answer = row["context"], row["answer"]

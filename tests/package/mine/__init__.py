@@ -3,7 +3,7 @@
 from charlm.register import FusionEntry, Key, RowFormat, TaskEntry, Written
 
 
-def lines_of(rows, part):
+def lines_of(rows, part, names):
     """Writes rows of a line and its label: a loud line ends with signs."""
     ends = {"loud": "?", "quiet": ""}
     return Written("\n".join(row["line"] + ends[row["label"]] for row in rows) + "\n", {})
