@@ -21,7 +21,8 @@ def rows_of(task, models):
     """Returns rows with the labels that the models of a task know."""
     if task == "classification":
         labels = charlm.load(models.untrained(task)).labels
-        return [(f"the {word} sat", "it slept", labels[n % len(labels)]) for n, word in enumerate(("cat", "dog", "mouse", "cow"))]
+        words = ("cat", "dog", "mouse", "cow")
+        return [(f"the {word} sat", "it slept", labels[n % len(labels)]) for n, word in enumerate(words)]
     if task == "question_answering":
         return [("who sat?", "the cat sat on the mat", "the cat"), ("who ran?", "the dog ran", None)]
     return [("the cat", "the cat sat", 1), ("the cat", "a dog ran", 0)]
