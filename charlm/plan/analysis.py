@@ -101,6 +101,16 @@ class Analysis(NamedTuple):
 _SIZES = ("other", "transcendental", "bytes", "arguments", "outputs", "aliased", "temporary", "code")
 
 
+def last_error(stderr: str) -> str:
+    """Returns the line of a process's standard error that names the error it ended with, else the last; "" for none.
+
+    JAX may add a paragraph to a traceback that says that frames were removed; it is not the error.
+    """
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and set(line.strip()) != {"-"}]
+    named = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b: ", line)]
+    return (named or lines or [""])[-1]
+
+
 def compiled(planned: Planned, config: ml_collections.ConfigDict, topology: Topology) -> Analysis:
     """Returns what a step takes, from the cache or by compiling it.
 
@@ -116,8 +126,8 @@ def compiled(planned: Planned, config: ml_collections.ConfigDict, topology: Topo
         try:
             found = read_json(Path(folder, RESULT))
         except (OSError, ValueError):
-            last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-            raise ValueError(f"the compiler for {topology.name} ended without a result: {last[0][:300]}") from None
+            why = last_error(done.stderr) or f"status {done.returncode}"
+            raise ValueError(f"the compiler for {topology.name} ended without a result: {why[:300]}") from None
     if "error" in found:
         raise ValueError(found["error"])
     return from_json(found)

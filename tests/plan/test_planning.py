@@ -11,7 +11,7 @@ from finetune.tiny_tasks import write_conll
 from charlm.config.finetuning import get_config as finetuning
 from charlm.core.sharding import collectives
 from charlm.finetune.run import first_run
-from charlm.plan.analysis import compiled, exceeded
+from charlm.plan.analysis import compiled, exceeded, last_error
 from charlm.plan.chips import CHIPS
 from charlm.plan.planning import Planning
 from charlm.plan.program import planner_of, stages_of
@@ -148,3 +148,14 @@ def test_a_compilers_refusal_for_memory_is_read():
     assert needed == 24.5 * 2**30
     assert words == "Used 24.50G of 15.75G hbm"
     assert exceeded("INVALID_ARGUMENT: no") is None
+
+
+def test_the_error_that_ended_a_compiler_is_named():
+    notice = "For simplicity, JAX has removed its internal frames from the traceback of the following exception."
+    raised = (
+        f'Traceback (most recent call last):\n  File "x.py"\nValueError: too wide\n--------------------\n{notice}\n'
+    )
+    assert last_error(raised) == "ValueError: too wide"
+    assert last_error("jaxlib._jax.XlaRuntimeError: INTERNAL: no\n\n") == "jaxlib._jax.XlaRuntimeError: INTERNAL: no"
+    assert last_error("Killed\n") == "Killed"
+    assert last_error("") == ""
