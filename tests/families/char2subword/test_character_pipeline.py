@@ -19,7 +19,7 @@ from charlm.data.text_records import TextRecord
 from charlm.families.char2subword.masking import CharacterMasking, PieceRows
 from charlm.families.char2subword.sequences import SubwordMaker
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
-from charlm.families.spelled.masked_batches import MaskedShape, MaskedShard, measure_tables
+from charlm.families.spelled.masked_batches import MaskedShape, MaskedShard, count_distinct, measure_tables
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -263,3 +263,14 @@ def test_equal_spellings_share_a_row(maker, shape):
         assert_same_trees(a.inputs, b.inputs)
         assert (a.labels_SM >= 0).any()
         assert not (b.labels_SM >= 0).any()
+
+
+@pytest.mark.parametrize("count", [0, 1, 40, 3000])
+def test_distinct_spellings_are_counted_by_their_lengths(count):
+    lengths_N = np.random.default_rng(0).integers(0, 6, count)
+    codes_NC = np.random.default_rng(1).integers(1, 3, (count, 5)) * (np.arange(5) < lengths_N[:, None])
+    rows_NC = codes_NC.astype(np.uint16)
+    distinct = {tuple(row) for row in rows_NC.tolist()}
+    expected = [sum(np.count_nonzero(row) == length for row in distinct) for length in range(6)]
+    half = count // 2
+    np.testing.assert_array_equal(count_distinct([rows_NC[:half], rows_NC[half:]], 5), expected)
