@@ -25,7 +25,7 @@ from charlm.plan.topology import Device, Topology
 
 log = logging.getLogger("charlm")
 
-SCAN = "model.scan_layers"
+SCAN, KERNEL = "model.scan_layers", "model.attention_kernel"
 Found = Trial[Figures]
 
 
@@ -68,6 +68,19 @@ def in_loops(config: ml_collections.ConfigDict) -> tuple[ml_collections.ConfigDi
     return own, [f"--config.{SCAN}=True"]
 
 
+def without_cudnn(config: ml_collections.ConfigDict, topology: Topology) -> ml_collections.ConfigDict:
+    """Returns the config with attention by the reference kernel, where "auto" could take cuDNN's on the machine.
+
+    That kernel is a call of a library that is not here, so no compiler here can plan it. On several chips "auto" does
+    not take it (`charlm.nn.kernels.choose`).
+    """
+    if topology.platform != "gpu" or topology.chips > 1 or flatten(config).get(KERNEL) != "auto":
+        return config
+    own = config.copy_and_resolve_references()
+    own.update_from_flattened_dict({KERNEL: "einsum"})
+    return own
+
+
 class Planning:
     """Plans settings of one config on one machine.
 
@@ -87,6 +100,7 @@ class Planning:
         topology: Topology,
         as_is: bool = False,
     ) -> None:
+        config = without_cudnn(config, topology)
         self._config, self._loop = (config, []) if as_is else in_loops(config)
         self._planner, self._devices, self._topology = planner, devices, topology
         self._own = setting_of(config)

@@ -8,12 +8,13 @@ import jax
 import pytest
 from finetune.tiny_tasks import write_conll
 
+from charlm.config import get_config
 from charlm.config.finetuning import get_config as finetuning
 from charlm.core.sharding import collectives
 from charlm.finetune.run import first_run
 from charlm.plan.analysis import compiled, exceeded, last_error
 from charlm.plan.chips import CHIPS
-from charlm.plan.planning import Planning
+from charlm.plan.planning import Planning, without_cudnn
 from charlm.plan.program import planner_of, stages_of
 from charlm.plan.report import as_json, lines
 from charlm.plan.topology import devices_of, parse
@@ -159,3 +160,13 @@ def test_the_error_that_ended_a_compiler_is_named():
     assert last_error("jaxlib._jax.XlaRuntimeError: INTERNAL: no\n\n") == "jaxlib._jax.XlaRuntimeError: INTERNAL: no"
     assert last_error("Killed\n") == "Killed"
     assert last_error("") == ""
+
+
+def test_on_one_gpu_attention_is_planned_without_cudnn():
+    config = get_config()
+    assert without_cudnn(config, parse("h100:1")).model.attention_kernel == "einsum"
+    assert config.model.attention_kernel == "auto"
+    assert without_cudnn(config, parse("h100:8")) is config
+    assert without_cudnn(config, parse("v5e:2x2")) is config
+    config.model.attention_kernel = "pallas"
+    assert without_cudnn(config, parse("h100:1")) is config
