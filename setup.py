@@ -6,6 +6,8 @@ from setuptools import find_packages, setup
 
 EVAL = ["scikit-learn", "scipy", "matplotlib"]
 
+SERVE = ["starlette>=1,<2", "uvicorn>=0.30,<1", "prometheus-client>=0.20"]
+
 EXTRAS = {
     # What JAX runs on; jaxlib alone knows CPUs.
     **{accelerator: [f"jax[{accelerator}]>=0.10"] for accelerator in ("cpu", "cuda12", "cuda13", "tpu")},
@@ -18,6 +20,7 @@ EXTRAS = {
     # With what they need some 350 MB. Beam 2.77 installs beside the core, but wants numpy <2.5, protobuf <7 and
     # pyarrow <26. datasketch finds near duplicates, warcio reads the WET files of Common Crawl.
     "beam": ["apache-beam>=2.77,<3", "datasketch>=2,<3", "warcio>=1.7,<2"],
+    "serve": SERVE,
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
         *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
@@ -26,6 +29,7 @@ EXTRAS = {
         "symspellpy>=6.9",
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
+        *[*SERVE, "httpx"],  # the client of the server's tests
     ],
 }
 

