@@ -30,7 +30,7 @@ from charlm.core.commands import run_command
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
 from charlm.serve.limits import Limits
-from charlm.serve.models import Served, named
+from charlm.serve.models import WARM_WORDS, Served, named
 
 PACKAGES = ("starlette", "uvicorn", "prometheus_client")
 MOST_PORT = 65535
@@ -58,6 +58,15 @@ def parser() -> argparse.ArgumentParser:
     for name, value in usual._asdict().items():
         flag = f"--{name.replace('_', '-')}"
         add(flag, type=type(value), default=value, help=f"{helps[name]} (default: %(default)s)")
+    add(
+        "--warm-words",
+        type=int,
+        nargs="+",
+        default=list(WARM_WORDS),
+        metavar="WORDS",
+        help="words of the texts for which programs are compiled at the start; others are compiled when they come "
+        f"(default: {' '.join(map(str, WARM_WORDS))})",
+    )
     add("--access-log", action="store_true", help="log one line for each request, without its texts")
     return made
 
@@ -68,6 +77,8 @@ def limits_of(args: argparse.Namespace) -> Limits:
     for name, value in limits._asdict().items():
         if not 0 < value < float("inf") and not (name == "grace" and value == 0):
             raise ValueError(f"--{name.replace('_', '-')}={value}: expected a number above 0")
+    if min(args.warm_words) < 1:
+        raise ValueError(f"--warm-words={min(args.warm_words)}: expected at least 1")
     if not 0 <= args.port <= MOST_PORT:
         raise ValueError(f"--port={args.port}: expected 0 to {MOST_PORT}")
     return limits
@@ -96,7 +107,7 @@ def _serve(args: argparse.Namespace) -> int:
         models.append(Served(name, load(path, limits.max_batch), limits, sized))
         if not models[-1].abilities:
             raise ValueError(f"--model={path}: its task has no method that can be served")
-    if not running.serve(models, limits, sock, args.access_log):
+    if not running.serve(models, limits, sock, args.access_log, args.warm_words):
         sys.stdout.flush()
         os._exit(0)  # a batch is still computed: the interpreter cannot end beside it
     return 0

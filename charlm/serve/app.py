@@ -22,7 +22,7 @@ from charlm.core import reading
 from charlm.core.nearest import did_you_mean
 from charlm.core.types import Json, JsonObject
 from charlm.serve import pages
-from charlm.serve.abilities import ABILITIES, MODEL
+from charlm.serve.abilities import ABILITIES, MODEL, Item, Result
 from charlm.serve.batching import Batcher
 from charlm.serve.fields import read
 from charlm.serve.limits import Limits, Refused
@@ -54,10 +54,15 @@ class Serving:
         self.ready = self.stopping = False
         self.metrics = Metrics()
         self.metrics.add_caches(models)
-        count = lambda key, requests, texts, seconds: self.metrics.computed(*key[:2], requests, texts, seconds)
-        self.batcher = Batcher(lambda key, items: self._models[key.model].compute(key, items), limits, count)
+        self.batcher = Batcher(self._compute, limits, self._computed)
         self._openapi = _dumped(pages.openapi(models, limits))
         self._docs = pages.docs(models, limits).encode()
+
+    def _compute(self, key: Key, items: list[Item]) -> list[Result]:
+        return self._models[key.model].compute(key, items)
+
+    def _computed(self, key: Key, requests: int, texts: int, seconds: float) -> None:
+        self.metrics.computed(key.model, key.ability, requests, texts, seconds)
 
     def app(self) -> ASGIApp:
         """Returns the application, as an ASGI server runs it."""
@@ -88,7 +93,7 @@ class Serving:
 
         async def counted(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":
-                return
+                return await inner(scope, receive, send)
             start, status, size = time.perf_counter(), 0, 0
 
             async def noted(message: Message) -> None:
@@ -150,7 +155,7 @@ class Serving:
                 return _failure(Refused(422, str(error)))
             except Exception as error:
                 # Not the error's own text, which may quote the request.
-                log.info("error: %s of %s in %s", name, type(error).__name__, _place(error))
+                log.info("error: %s in %s failed at %s", type(error).__name__, name, _place(error))
                 return _failure(Refused(500, f"the server failed: {type(error).__name__}"))
 
         return answered

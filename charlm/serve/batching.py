@@ -1,7 +1,7 @@
 """Joins requests into batches: one thread computes, and all that came meanwhile and fits together is the next batch.
 
 A request that the model refuses fails alone: if a joined batch fails, its requests are computed one by one. Open it to
-change which requests share a batch, or what happens when too many wait. It needs the standard library alone.
+change which requests share a batch, or what happens when too many wait.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
 from charlm.serve.limits import Limits, Refused
+from charlm.serve.models import Key
 
-Compute = Callable[[Hashable, list[Any]], list[Any]]  # results of items that share a key, in their order
-Count = Callable[[Hashable, int, int, float], None]  # tells of a batch: its key, requests, texts and seconds
+Compute = Callable[[Key, list[Any]], list[Any]]  # results of items that share a key, in their order
+Count = Callable[[Key, int, int, float], None]  # tells of a batch: its key, requests, texts and seconds
 
 
 class Job(NamedTuple):
     """A request that waits: its key, items and number of texts, and where its results go."""
 
-    key: Hashable
+    key: Key
     items: list[Any]  # as the ability has them
     texts: int
     results: Future[list[Any]]  # as the ability has them
@@ -55,7 +56,7 @@ class Batcher:
         """The number of requests that wait, without those being computed."""
         return len(self._jobs)
 
-    def submit(self, key: Hashable, items: list[Any], texts: int) -> Future[list[Any]]:  # as the ability has them
+    def submit(self, key: Key, items: list[Any], texts: int) -> Future[list[Any]]:  # as the ability has them
         """Returns where the results of a request will be; one that is cancelled there is not computed.
 
         Args:

@@ -48,7 +48,7 @@ class Field(NamedTuple):
             "number": {"type": "number"},
             "boolean": {"type": "boolean"},
         }
-        found = dict(kinds.get(self.kind) or {"type": "string", "enum": self.kind.split("|")})
+        found: JsonObject = dict(kinds.get(self.kind) or {"type": "string", "enum": self.kind.split("|")})
         found["description"] = self.line
         if math.isfinite(self.least):
             found["minimum"] = self.least

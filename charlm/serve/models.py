@@ -9,7 +9,7 @@ import functools
 import itertools
 import logging
 import re
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("charlm")
 
 NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
-WARM_WORDS = (8, 24)  # words of the texts that a model is warmed up with
+WARM_WORDS = (6, 18, 28, 44)  # words of the texts that a model is warmed up with: HLM pads to 16, 24, 32, 48 words
+WARM_ALONE = 2  # of these lengths, for an ability that computes one text at a time, and takes long to compile
 LETTERS = "etaoinshrdlu"
 
 Sized = Callable[["Model", int], "Model"]  # the same model, for batches of another number of texts
@@ -101,17 +102,19 @@ class Served:
             return None
         return cache.stats
 
-    def warm_up(self, stopped: Callable[[], bool]) -> None:
+    def warm_up(self, stopped: Callable[[], bool], lengths: Sequence[int] = WARM_WORDS) -> None:
         """Compiles what batches of usual texts need.
 
         Args:
           stopped: whether to end at once.
+          lengths: words of the texts.
         """
         words = _words()
         for ability in self.abilities.values():
             values = read(ability.example, (MODEL, *ability.fields), self._limits)
             key = Key(self.name, ability.name, ability.ask(values).options)
-            for length, size in itertools.product(WARM_WORDS, self._sizes(ability)):
+            some = lengths if ability.together else lengths[:WARM_ALONE]
+            for length, size in itertools.product(some, self._sizes(ability)):
                 if stopped():
                     return
                 items = [ability.warm(" ".join(itertools.islice(words, length))) for _ in range(size)]

@@ -34,7 +34,7 @@ CLOSE_SECONDS = 2  # for responses that are ready to reach their clients at the 
 class Protocol(H11Protocol):
     """HTTP/1.1 whose connections end if no request comes, however slowly it is sent; what is no HTTP gets JSON, too."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as uvicorn's own
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._watch()
 
@@ -107,7 +107,9 @@ def running(serving: Serving, sock: socket.socket) -> Iterator[uvicorn.Server]:
         thread.join(CLOSE_SECONDS + 2)
 
 
-def serve(models: Sequence[Served], limits: Limits, sock: socket.socket, access_log: bool) -> bool:
+def serve(
+    models: Sequence[Served], limits: Limits, sock: socket.socket, access_log: bool, warm_words: Sequence[int]
+) -> bool:
     """Serves models until SIGTERM or Ctrl-C; returns whether all requests that were accepted were answered.
 
     A second Ctrl-C ends the process at once.
@@ -120,7 +122,7 @@ def serve(models: Sequence[Served], limits: Limits, sock: socket.socket, access_
             start = time.monotonic()
             for one in models:
                 log.info("%s: %s, it can %s", one.name, one.model.path, ", ".join(one.abilities))
-                one.warm_up(lambda: bool(told))
+                one.warm_up(lambda: bool(told), warm_words)
             serving.batcher.start()
             if not told:
                 serving.ready = True
