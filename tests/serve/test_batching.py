@@ -17,7 +17,7 @@ from serve.conftest import server_of, server_on_loopback, until
 from serve.load import drive, exchange, request
 from small_run import ROOT
 
-from charlm.serve import running
+from charlm.serve import batching, running
 from charlm.serve.batching import Batcher
 from charlm.serve.limits import Limits, Refused
 from charlm.serve.models import Key, Served, named
@@ -51,6 +51,31 @@ def test_requests_that_wait_share_a_batch_if_they_may():
     assert made.stop(10)
     with pytest.raises(Refused, match="stopping"):
         made.submit(ENCODE, ["a"], 1)
+
+
+def test_clients_that_were_answered_together_are_waited_for(monkeypatch):
+    monkeypatch.setattr(batching, "MOST_PAUSE", 5.0)
+    calls = []
+
+    def compute(_key, items):
+        calls.append(items)
+        time.sleep(0.6 if len(calls) == 1 else 0)
+        return items
+
+    made, _ = batcher(compute)
+    together = [made.submit(ENCODE, [item], 1) for item in "ab"]
+    made.start()
+    assert [one.result(10) for one in together] == [["a"], ["b"]]
+    third = made.submit(ENCODE, ["c"], 1)
+    time.sleep(0.05)
+    fourth = made.submit(ENCODE, ["d"], 1)
+    assert [third.result(10), fourth.result(10)] == [["c"], ["d"]]
+    assert calls == [["a", "b"], ["c", "d"]]
+    assert made.submit(ENCODE, ["e"], 1).result(10) == ["e"]  # a pause of half of no time
+    start = time.monotonic()
+    assert made.submit(ENCODE, ["f"], 1).result(10) == ["f"]  # one alone is not held up
+    assert time.monotonic() - start < 2
+    made.stop(10)
 
 
 def test_a_request_that_is_refused_fails_alone():
