@@ -29,7 +29,7 @@ EXTRAS = {
         "symspellpy>=6.9",
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
-        *[*SERVE, "httpx"],  # the client of the server's tests
+        *[*SERVE, "httpx2"],  # the client of the server's tests
     ],
 }
 
