@@ -6,6 +6,8 @@ from setuptools import find_packages, setup
 
 EVAL = ["scikit-learn", "scipy", "matplotlib"]
 
+SERVE = ["starlette>=1,<2", "uvicorn>=0.30,<1", "prometheus-client>=0.20"]
+
 EXTRAS = {
     # What JAX runs on; jaxlib alone knows CPUs.
     **{accelerator: [f"jax[{accelerator}]>=0.10"] for accelerator in ("cpu", "cuda12", "cuda13", "tpu")},
@@ -19,6 +21,7 @@ EXTRAS = {
     # pyarrow <26. datasketch finds near duplicates, warcio reads the WET files of Common Crawl.
     "beam": ["apache-beam>=2.77,<3", "datasketch>=2,<3", "warcio>=1.7,<2"],
     "docs": ["sphinx>=8", "myst-parser>=4", "furo"],  # builds the pages of docs/
+    "serve": SERVE,
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [
         *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
@@ -27,6 +30,7 @@ EXTRAS = {
         "symspellpy>=6.9",
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
+        *[*SERVE, "httpx2"],  # the client of the server's tests
     ],
 }
 

@@ -66,6 +66,7 @@ COMMANDS = {
         "measure texts, and count parameters",
         "stats --model runs/hlm",
     ),
+    "serve": Command("charlm.serve.__main__", "answer requests over HTTP", "serve --model runs/hlm --port 8000"),
     "models": Command("charlm.models", "list the families and configs", "models"),
     "doctor": Command("charlm.doctor", "tell what is installed, and what for", "doctor"),
 }

@@ -58,7 +58,7 @@ SHARED_RUNS = (  # files that share a fixture of the session, which every worker
         "test_train.py", "test_recovery.py", "test_checksums.py", "test_hosts.py", "test_interrupts.py",
         "test_memory.py", "test_sharding.py", "test_step.py", "test_units.py", "test_setups.py", "test_main.py",
         "test_predict.py", "test_convert_hlm.py", "test_predictor_hlm.py", "test_stored_runs.py",
-        "test_scanned_runs.py", "test_planning.py", "test_api_model.py",
+        "test_scanned_runs.py", "test_planning.py", "test_api_model.py", "test_served_models.py",
     ),
 )  # fmt: skip
 

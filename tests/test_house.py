@@ -49,6 +49,7 @@ ROOMS = {
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
     "table_report": "families",
+    "serve": "api.model core",
     "register": "config core.keys families.family families.fusions families.options tasks.rows tasks.table text.noise",
 }
 SHARED = ("subword", "spelled")  # folders of families that siblings may import; the first stands alone
@@ -90,6 +91,7 @@ IMPORTS_LATE = {
     "charlm.__main__": (
         "charlm.shorthand",
     ),  # it loads the configs, which the help of other commands need not wait for
+    "charlm.serve.__main__": ("charlm.serve.running",),  # it loads Starlette, which --help needs not
     "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
 }
 # What these load by its place inside a function: it needs JAX, and the tables are read by help texts, which need none.

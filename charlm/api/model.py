@@ -111,6 +111,10 @@ class Model:
         found = iter(self.encode([t for t, gap in zip(texts, gaps, strict=True) if not gap]) if not all(gaps) else [])
         return [next(filled if gap else found) for gap in gaps]
 
+    def gaps(self, text: str) -> int:
+        """Returns how many gaps a text has for this model, such as "[MASK]"."""
+        return len(self._gap.findall(text))
+
     @functools.cached_property
     def _gap(self) -> re.Pattern[str]:
         """How this model's texts write a gap."""

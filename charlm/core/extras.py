@@ -24,13 +24,16 @@ _PACKAGES = {
     "datasketch": _Package("datasketch", "beam"),
     "matplotlib": _Package("matplotlib", "eval"),
     "pyarrow": _Package("pyarrow", ""),
+    "prometheus_client": _Package("prometheus-client", "serve"),
     "scipy": _Package("scipy", "eval"),
     "sklearn": _Package("scikit-learn", "eval"),
     "spacy": _Package("spacy", "text"),
+    "starlette": _Package("starlette", "serve"),
     "symspellpy": _Package("symspellpy", "defence"),
     "tensorflow_datasets": _Package("tensorflow-datasets", ""),
     "torch": _Package("torch", "torch"),
     "transformers": _Package("transformers", ""),
+    "uvicorn": _Package("uvicorn", "serve"),
     "warcio": _Package("warcio", "beam"),
 }
 

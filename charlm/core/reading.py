@@ -233,7 +233,7 @@ def read_object(path: str | os.PathLike[str]) -> JsonObject:
         raise ValueError(f"{path}: expected this file, found none")
     data = read_bytes(path)
     try:
-        content = loads(data, _unique)
+        content = loads(data, unique)
     except ValueError as error:
         raise ValueError(f"{path}: expected a UTF-8 JSON object: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
@@ -241,8 +241,8 @@ def read_object(path: str | os.PathLike[str]) -> JsonObject:
     return content
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> JsonObject:
-    """Builds a dict; raises ValueError if a key occurs twice."""
+def unique(pairs: list[tuple[str, Json]]) -> JsonObject:
+    """Returns the dict of pairs, as the `hook` of `loads`; raises ValueError if a key occurs twice."""
     result = dict(pairs)
     if len(result) != len(pairs):
         first = next(key for key, _ in pairs if sum(key == other for other, _ in pairs) > 1)

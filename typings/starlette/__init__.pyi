@@ -1,0 +1,1 @@
+"""Starlette, an optional package that `charlm serve` routes requests with: here only what it uses."""

@@ -1,0 +1,2 @@
+class HTTPException(Exception):
+    status_code: int

@@ -1,0 +1,13 @@
+from collections.abc import AsyncGenerator, Mapping
+
+class ClientDisconnect(Exception): ...
+
+class URL:
+    path: str
+
+class Request:
+    @property
+    def url(self) -> URL: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+    def stream(self) -> AsyncGenerator[bytes]: ...
