@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 from charlm.core.checksums import ABOUT, described
 from charlm.core.durable import write_text
-from charlm.core.types import JsonObject, Params
+from charlm.core.types import JsonObject, Params, Tree
 
 ARRAYS = "state.safetensors"  # parameters by their names, "hlm/embed/norm/scale"
 
@@ -51,7 +51,7 @@ def stored(folder: Path) -> Params:
 
 def read(folder: Path, abstract: Params) -> Params:
     """Returns parameters in the dtypes and on the devices that `abstract` says, only those that it has."""
-    wanted = traverse_util.flatten_dict(abstract, sep="/")
+    wanted: dict[str, Tree] = traverse_util.flatten_dict(abstract, sep="/")  # each an abstract array
     with safe_open(folder / ARRAYS, "numpy") as file:
         return _nested({name: _placed(file.get_tensor(name), like) for name, like in wanted.items()})
 

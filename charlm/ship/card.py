@@ -84,8 +84,8 @@ def _front(name: str, known: Mapping[str, Json]) -> str:
 
 def _body(name: str, known: Mapping[str, Json]) -> Iterator[str]:
     yield from (f"# {name}", "", known["title"], "")
-    yield f"A model of the kind {known['family']} with {known['parameters']:,} parameters, stored as {known['dtype']}; "
-    yield f"task: {known['task']}. Licence: {known['license']}."
+    yield f"A model of the kind {known['family']} with {known['parameters']:,} parameters, stored as {known['dtype']}."
+    yield f"Task: {known['task']}. Licence: {known['license']}."
     if known["base_model"]:
         yield f"Fine-tuned or continued from {known['base_model']}."
     if known["labels"]:

@@ -144,7 +144,7 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
     """Returns `metric`, the name of the main score, and `scores`: metric, value, data and noise of each.
 
     Args:
-      report: `report.json` of a robustness report; "": the scores of the run itself.
+      report: `report.json` of a robustness report; "": what the run itself measured of this step, if it did.
 
     Raises:
       ValueError: the report is damaged, or the model is not in it.
@@ -163,7 +163,7 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
             found, data = result.get(part) or {}, part
     else:
         for line in _metrics(folder):
-            if line["step"] <= step and any(name.startswith(HELD_OUT) for name in line):
+            if line["step"] == step and any(name.startswith(HELD_OUT) for name in line):
                 found = {n.removeprefix(HELD_OUT): v for n, v in line.items() if n.startswith(HELD_OUT)}
         found.pop("words", None)
         data = "held-out text"

@@ -28,6 +28,8 @@ from charlm.families.hlm.objective import MaskedCharacters
 from charlm.families.pretrained import from_pretrained
 from charlm.finetune.run import load_source
 from charlm.predict.__main__ import main as predict
+from charlm.robustness import subjects
+from charlm.ship.facts import scores_of
 from charlm.statistics.parameters import open_model
 from charlm.training.train import train
 from charlm.training.workdir import check_source, started_from
@@ -288,6 +290,7 @@ def test_every_task_survives_with_labels_and_settings(tasks, task, tmp_path, mon
     assert after.pretrained.metadata["label_head"] == before.pretrained.metadata["label_head"]
     if task == "tagging":
         assert {tag.label for tag in after(TEXT)} <= set(before.labels)
+        assert [subject.name for subject in subjects.load(["hlm-test-task"], 8)] == ["hlm-test-task"]
     if task == "classification":
         assert after(TEXT, "a dog").label in before.labels
     assert not (folder / "known_words.txt").exists()
@@ -354,8 +357,6 @@ def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
 
 def test_scores_of_fine_tuning_are_those_of_the_packed_epoch(trained, tmp_path):
     """A run's folder is made of the small run: its scores are those of a step, which has to be the packed one."""
-    from charlm.ship.facts import scores_of
-
     workdir = trained.copy(tmp_path / "run")
     (workdir / "result.json").write_text('{"step": 12, "dev": {"accuracy": 0.9, "macro_f1": 0.8}}')
     found = scores_of(find(workdir), {"fine_tuning": {}}, "")
@@ -364,3 +365,5 @@ def test_scores_of_fine_tuning_are_those_of_the_packed_epoch(trained, tmp_path):
         ("accuracy", 0.9, "dev"), ("macro_f1", 0.8, "dev"),
     ]  # fmt: skip
     assert scores_of(workdir / "checkpoints" / "9", {"fine_tuning": {}}, "") == {"metric": "", "scores": []}
+    assert scores_of(workdir / "checkpoints" / "12", {}, "")["metric"] == "bits_per_char"
+    assert scores_of(workdir / "checkpoints" / "9", {}, "") == {"metric": "", "scores": []}  # measured at 6 and 12
