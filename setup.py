@@ -47,7 +47,7 @@ setup(
     package_dir={"charlm.configs": "configs"},
     entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
-        "charlm": ["py.typed"],
+        "charlm": ["py.typed", "trained/README.md", "trained/*/*"],
         "charlm.robustness": ["*.css"],
         "charlm.text": ["*.json"],
         "charlm.text.noise": ["*.json"],

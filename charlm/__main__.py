@@ -54,6 +54,11 @@ COMMANDS = {
         "bring weights from PyTorch and back",
         "convert import --input bert-base-cased --output runs/bert",
     ),
+    "ship": Command(
+        "charlm.ship.__main__",
+        "pack a model with a model card",
+        "ship --checkpoint runs/tags --output hlm-tags --about about.json",
+    ),
     "plan": Command(
         "charlm.plan.__main__",
         "tell what a run needs elsewhere",
@@ -67,7 +72,7 @@ COMMANDS = {
         "stats --model runs/hlm",
     ),
     "serve": Command("charlm.serve.__main__", "answer requests over HTTP", "serve --model runs/hlm --port 8000"),
-    "models": Command("charlm.models", "list the families and configs", "models"),
+    "models": Command("charlm.models", "list the families, configs and trained models", "models"),
     "doctor": Command("charlm.doctor", "tell what is installed, and what for", "doctor"),
 }
 _HELP = ("-h", "--help", "-help", "--helpfull", "--helpshort")

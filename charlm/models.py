@@ -1,4 +1,4 @@
-"""Lists the families of models, and the configs that charlm carries with their variants: python -m charlm.models
+"""Lists the families, and the configs and trained models that charlm carries: python -m charlm.models
 
 Open it to change what the list says.
 """
@@ -9,6 +9,7 @@ import sys
 import textwrap
 
 from charlm.config import carried_configs
+from charlm.core import trained
 from charlm.core.commands import print_lines
 from charlm.families.family import families
 
@@ -21,6 +22,7 @@ def lines() -> list[str]:
     for one in families():
         trained = "pre-training, " if one.objectives else ""
         found.append(f"  {one.name:<20} {one.title:<14} {trained}fine-tuning, prediction, conversion")
+    found += ["", "trained models, charlm.load(NAME) and wherever a command takes a model:", *_trained()]
     configs = carried_configs()
     for fine_tunes, title in (
         (False, "configs of pre-training, charlm train CONFIG[:VARIANT]:"),
@@ -39,6 +41,16 @@ def lines() -> list[str]:
         "",
         "A plus sign joins variants: classify:xrayemb+stochastic. The texts on top of the files explain them.",
     ]
+
+
+def _trained() -> list[str]:
+    """Returns a line for each trained model: name, size, task, and what its card has as its title and main scores."""
+    found = []
+    for name in trained.names():
+        card = trained.card_of(name)
+        size = f"{trained.size_of(name) / 1e6:.1f} MB"
+        found.append(f"  {name:<20} {size:>7}  {card['task']}: {card['title']}; {card['headline']}")
+    return found or ["  none"]
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
+import dataclasses
 import errno
 import gc
 import io
@@ -59,6 +61,7 @@ SHARED_RUNS = (  # files that share a fixture of the session, which every worker
         "test_memory.py", "test_sharding.py", "test_step.py", "test_units.py", "test_setups.py", "test_main.py",
         "test_predict.py", "test_convert_hlm.py", "test_predictor_hlm.py", "test_stored_runs.py",
         "test_scanned_runs.py", "test_planning.py", "test_api_model.py", "test_served_models.py",
+        "test_ship.py",
     ),
 )  # fmt: skip
 
@@ -122,6 +125,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Trained
 
     with quick_compilation(programs):
         return train_once(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture
+def same_run(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training builds nothing: it takes the programs of the finished run."""
+    import charlm.training.train
+
+    def build(config: Any, data: Any) -> Any:
+        objective = copy.copy(trained.run.objective)
+        objective.data = data
+        return dataclasses.replace(trained.run, learning=objective)
+
+    monkeypatch.setattr(charlm.training.train, "build", build)
 
 
 class LogLines(logging.Handler):

@@ -43,6 +43,7 @@ ROOMS = {
     "__main__": "core shorthand",
     "shorthand": "config core.nearest",
     "models": "config core families.family",
+    "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
     "api": "config convert.heads core families finetune robustness shorthand tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",

@@ -33,7 +33,8 @@ def load(name_or_folder: str | os.PathLike[str], batch_size: int = 32, **options
 
     Args:
       name_or_folder: a workdir of a run or one of its checkpoints; a folder or file of PyTorch weights, such as
-        a model of Hugging Face; the name of a model in the cache of huggingface_hub; or an address in an object store.
+        a model of Hugging Face; the name of a model that charlm carries (`charlm models` lists them) or of one in the
+        cache of huggingface_hub; or an address in an object store.
       batch_size: texts that are read at a time.
       options: options of `charlm.from_pretrained`, such as `head="encoder"` or `dtype=jnp.bfloat16`.
 

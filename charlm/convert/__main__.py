@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
+from charlm.core.trained import DTYPES
 from charlm.families.family import FAMILIES, Family, families, family
 from charlm.families.options import ExportForm, ImportOption, joined
 
@@ -54,7 +55,14 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--output", required=True, help="folder to create")
     for name, imports in _imports().items():
         _add(bring, name, imports[0].default, joined(option.help for option in imports))
-    export.add_argument("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
+    export.add_argument(
+        "--checkpoint",
+        required=True,
+        help="workdir of a run, one checkpoint, or the name of a trained model",
+    )
+    export.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="what the weights are rounded to (default: %(default)s)"
+    )
     how = export.add_mutually_exclusive_group()
     for name, forms in _forms().items():
         _add(how, name, forms[0][1].default, joined(f"{one.name}: {form.help}" for one, form in forms))
@@ -192,11 +200,13 @@ def _export(args: argparse.Namespace, converter: Converter) -> str:
                 f"{_flag(form)}: expected a model of the kind {' or '.join(one.title for one, _ in forms[form])}, got "
                 f"a {converter.title}"
             )
+        if args.dtype != "float32":
+            raise ValueError(f"--dtype={args.dtype}: not with {_flag(form)}, which writes float32")
         return _export_form(args, converter, form)
     with new_folder(args.output) as folder:
         source = checkpoints.find(args.checkpoint)
         metadata = metadata_of(source, [converter.name])
-        tensors = converter.export_checkpoint(source, metadata, folder)
+        tensors = converter.export_checkpoint(source, metadata, folder, args.dtype)
     head = converter.head_of(metadata).replace("_", " ")
     return f"{args.output}: {converter.title}, {head}, {tensors} tensors, from {source}"
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import flax.linen as nn
+import jax.numpy as jnp
 import numpy as np
 
 from charlm.convert.changes import NotChangeable
@@ -258,10 +259,13 @@ class Converter(abc.ABC):
         self.write_theirs(model, folder)
         write_safetensors(folder / STATE_FILE, export_state(target.table, target.aliases, model.params))
 
-    def export_checkpoint(self, checkpoint: Path, metadata: JsonObject, folder: Path) -> int:
+    def export_checkpoint(self, checkpoint: Path, metadata: JsonObject, folder: Path, dtype: str = "float32") -> int:
         """Writes a checkpoint of ours in the format that their code reads; returns the number of tensors.
 
         The checkpoint is read in parts, so that a large model is never in memory twice.
+
+        Args:
+          dtype: what the tensors are rounded to, one of `charlm.core.trained.DTYPES`.
 
         Raises:
           ValueError: their code has no such model, or the checkpoint does not hold the parameters of its config.
@@ -273,7 +277,8 @@ class Converter(abc.ABC):
         for table in in_parts(target.table, PART):
             names = {ours for entry in table.values() for ours in entry.ours}
             aliases = [alias for alias in target.aliases if alias.same_as in table]
-            state |= export_state(table, aliases, checkpoints.load_params(checkpoint, abstract, names))
+            part = export_state(table, aliases, checkpoints.load_params(checkpoint, abstract, names))
+            state |= {name: value.astype(jnp.dtype(dtype), copy=False) for name, value in part.items()}
             give_memory_back()
         write_safetensors(folder / STATE_FILE, state)
         return len(state)

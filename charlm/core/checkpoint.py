@@ -2,8 +2,8 @@
 
 A checkpoint is written by orbax and holds the training state, the data position, the config and the vocabulary. It
 describes itself: `read_metadata` returns the config and vocabulary that a model needs, without reading any array.
-Checkpoints of a run are written by `charlm.core.checkpoint_store`. Open this module to change what is checked before a
-checkpoint is used.
+Checkpoints of a run are written by `charlm.core.checkpoint_store`; a compact one (`charlm.core.compact`) has parameters
+alone, in one file. Open this module to change what is checked before a checkpoint is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jax
 from flax import traverse_util
 from orbax.checkpoint import v1 as ocp
 
-from charlm.core import checksums, hosts, spikes
+from charlm.core import checksums, compact, hosts, spikes, trained
 from charlm.core.checkpoint_parts import Position, Positioned
 from charlm.core.sharding import path_name, place_state
 from charlm.core.state import StoredState, TrainState
@@ -70,13 +70,13 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
 
     Args:
       path: the checkpoint itself, or a workdir: then its newest checkpoint, or for a run in stages that of the last
-        stage.
+        stage; or the name of a model that charlm carries (`charlm.core.trained`), if there is no such file or folder.
       key: the option or config key to name in errors.
 
     Raises:
       ValueError: there is no checkpoint, or the folder holds several runs.
     """
-    root = Path(path).absolute()
+    root = trained.folder_of(path) or Path(path).absolute()
     for folder in (root / FOLDER, root):
         latest = find_latest(folder)
         if latest is not None:
@@ -90,13 +90,17 @@ def find(path: str | os.PathLike[str], key: str = "checkpoint") -> Path:
         raise ValueError(
             f"{key}: {path} holds several runs: name one of {', '.join(str(Path(path) / r) for r in runs)}"
         )
-    what = "holds no complete checkpoint" if root.exists() else "does not exist"
-    raise ValueError(f"{key}: {path} {what}; expected a workdir or one of its {FOLDER}/STEP folders")
+    if not root.exists():
+        what = f"does not exist; expected a workdir or one of its {FOLDER}/STEP folders{trained.suggestion(path)}"
+        raise ValueError(f"{key}: {path} {what}")
+    raise ValueError(
+        f"{key}: {path} holds no complete checkpoint; expected a workdir or one of its {FOLDER}/STEP folders"
+    )
 
 
 def complete(folder: Path) -> bool:
     """Returns whether a folder holds a whole checkpoint."""
-    return (folder / checksums.ABOUT).is_file() and (folder / "state").is_dir()
+    return (folder / checksums.ABOUT).is_file() and ((folder / "state").is_dir() or compact.is_compact(folder))
 
 
 class Identity(NamedTuple):
@@ -147,6 +151,8 @@ def _stored_state(checkpoint: Path) -> Tree:
     """
     check_whole(checkpoint)
     with clear_reads(checkpoint):  # also silences orbax's expected warning that iterators have no metadata
+        if compact.is_compact(checkpoint):
+            return {"params": compact.stored(checkpoint)}
         state = ocp.checkpointables_metadata(str(checkpoint)).metadata["state"]
         if state is None:
             raise FileNotFoundError("the list of its arrays is missing or damaged")
@@ -285,6 +291,9 @@ def load_params(checkpoint: Path, abstract_params: Params, names: Collection[str
     if names is not None:
         flat = traverse_util.flatten_dict(abstract_params, sep="/")
         abstract_params = traverse_util.unflatten_dict({name: flat[name] for name in names}, sep="/")
+    if compact.is_compact(checkpoint):
+        with clear_reads(checkpoint):
+            return compact.read(checkpoint, abstract_params)
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
     placed = [x.sharding for x in jax.tree.leaves(abstract_params)]
@@ -337,6 +346,25 @@ def save_params(folder: Path, params: Params, metadata: JsonObject) -> None:
         if hosts.is_primary():
             checksums.write(folder)
     except Exception as error:  # orbax raises exceptions of many classes
+        raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
+
+
+def save_compact(folder: Path, params: Params, metadata: JsonObject, dtype: str = "bfloat16") -> None:
+    """Writes a compact checkpoint, see `charlm.core.compact`; its checksums cover what lies in the folder by then.
+
+    Args:
+      folder: an existing folder; the vocabulary files of the model may lie there.
+      params: whole on this host.
+      metadata: as in `save_params`.
+      dtype: what the parameters are rounded to, one of `charlm.core.trained.DTYPES`.
+
+    Raises:
+      ValueError: the checkpoint cannot be written.
+    """
+    try:
+        compact.write(folder, params, metadata, dtype)
+        checksums.write(folder)
+    except OSError as error:
         raise ValueError(f"a checkpoint could not be written to {folder}: {reason(error)}") from error
 
 

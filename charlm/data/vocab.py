@@ -34,16 +34,19 @@ log = logging.getLogger("charlm")
 RELEASED = "released"
 
 
-def load_or_build_vocab(config: ml_collections.ConfigDict) -> CharVocab:
+def load_or_build_vocab(config: ml_collections.ConfigDict, known: CharVocab | None = None) -> CharVocab:
     """Returns the vocabulary that `text.char_vocab` names, or builds that of the training corpora (or finds it cached).
 
     The name "released" stands for the vocabulary of HLM's released code, which ships with charlm.
+
+    Args:
+      known: taken in place of that of the training corpora, if these are not encoded already.
 
     Raises:
       ValueError: the file is missing or not a vocabulary, or the vocabulary does not fit into `model.vocab_size`.
     """
     encoded = [spec for spec in config.data.train if is_encoded(spec)]
-    path = config.text.char_vocab
+    path, origin = config.text.char_vocab, "data.train" if known is None else "init_from"
     if not path and encoded:  # encoded shards already fix the ids: no characters are counted
         path = os.path.join(os.path.dirname(shard_paths(encoded[0], "data.train")[0]), "vocab.json")
         if not os.path.exists(path):
@@ -55,12 +58,14 @@ def load_or_build_vocab(config: ml_collections.ConfigDict) -> CharVocab:
             vocab = CharVocab.load(os.path.expanduser(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"text.char_vocab={path!r}: cannot be read as a character vocabulary: {error}") from error
+    elif known is not None:
+        vocab = known
     else:
         split = "all" if config.data.heldout else "train"
         vocab = build_char_vocab([open_configured(s, config, split, "data.train") for s in config.data.train], config)
     if vocab.size > config.model.vocab_size:
         raise ValueError(
-            f"the character vocabulary {path or 'of data.train'} has {vocab.size} entries, but model.vocab_size is "
+            f"the character vocabulary {path or f'of {origin}'} has {vocab.size} entries, but model.vocab_size is "
             f"{config.model.vocab_size}"
         )
     return vocab

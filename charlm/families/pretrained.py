@@ -20,6 +20,7 @@ from charlm.convert.files import find_state, new_folder
 from charlm.convert.heads import FINE_TUNED
 from charlm.convert.model import Converter, Model
 from charlm.core import checkpoint as checkpoints
+from charlm.core.trained import suggestion
 from charlm.core.types import Json, ModelConfig, Option, Params
 from charlm.families.family import FAMILIES
 from charlm.families.lookup import converter_of, recognise
@@ -124,7 +125,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     Args:
       path: a workdir or one of its checkpoints; a checkpoint made by an import or `save_pretrained`; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
-        CharBERT; or the name of a model in the cache of huggingface_hub.
+        CharBERT; or, if there is no such file or folder, the name of a model that charlm carries (`charlm models` lists
+        them) or of one in the cache of huggingface_hub.
       family: name of the family, see `charlm.families.family`. Needed only if an old config does not name it; an error
         if the model is of another family.
       head: keep only this head, such as "encoder"; "": the whole model.
@@ -158,7 +160,7 @@ def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[st
             find_state(path)
         except ValueError as no_state:
             if not Path(path).exists():
-                raise no_state from None
+                raise ValueError(f"{no_state}{suggestion(path)}") from None
             raise ValueError(f"{no_checkpoint}, or a folder of PyTorch weights ({no_state})") from None
         converter = converter_of(family) if family else recognise(str(path))
         model = converter.read(str(path), head)

@@ -71,10 +71,10 @@ def in_loops(config: ml_collections.ConfigDict) -> tuple[ml_collections.ConfigDi
 def without_cudnn(config: ml_collections.ConfigDict, topology: Topology) -> ml_collections.ConfigDict:
     """Returns the config with attention by the reference kernel, where "auto" could take cuDNN's on the machine.
 
-    That kernel is a call of a library that is not here, so no compiler here can plan it. On several chips "auto" does
-    not take it (`charlm.nn.kernels.choose`).
+    That kernel is a call of a library that is not here, so no compiler here can plan it. The step itself takes it only
+    on one chip, but what is traced beside it does so on any (`charlm.nn.kernels.choose`).
     """
-    if topology.platform != "gpu" or topology.chips > 1 or flatten(config).get(KERNEL) != "auto":
+    if topology.platform != "gpu" or flatten(config).get(KERNEL) != "auto":
         return config
     own = config.copy_and_resolve_references()
     own.update_from_flattened_dict({KERNEL: "einsum"})

@@ -35,7 +35,12 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     )
     of_texts = (encode, fill, score, generate, near, tag, classify, measure, reply, rank)
     for command in (*of_texts, whole):
-        command.add_argument("--checkpoint", required=True, help="workdir of a run, a checkpoint, or a model's folder")
+        command.add_argument(
+            "--checkpoint",
+            "--model",
+            required=True,
+            help="workdir of a run, a checkpoint, a model's folder, or the name of a trained model",
+        )
     for command in of_texts:
         command.add_argument("text", nargs="*", help="texts; none: lines of standard input")
     whole.add_argument("file", nargs="+", help="files of examples, as data.test of fine-tuning; labels are not used")

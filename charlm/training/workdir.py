@@ -250,7 +250,7 @@ def check_source(config: ml_collections.ConfigDict, folder: Path) -> None:
         if known and there and known != there:
             log.warning("%s; the run goes on from its own", _exchanged(given, there, folder, known))
         return
-    if not Path(given).exists():
+    if there is None and not Path(given).exists():
         log.warning("init_from=%s does not exist; %s started from %s and goes on", given, folder, before or "scratch")
         return
     if known is None or known != there:

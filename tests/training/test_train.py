@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import fcntl
 import functools
@@ -28,6 +27,7 @@ from charlm.config import flatten, from_dict, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import TRACED
+from charlm.data.vocab import load_or_build_vocab
 from charlm.families.hlm.shape import batch_shape
 from charlm.predict import Predictor
 from charlm.text.chars import MASK, CharVocab
@@ -37,18 +37,6 @@ from charlm.training.loop import Loop, NonFiniteLoss
 from charlm.training.progress import duration, read_metrics, stop_signal
 from charlm.training.run import build
 from charlm.training.train import train
-
-
-@pytest.fixture
-def same_run(trained, monkeypatch):
-    """Training builds nothing: it takes the programs of the finished run."""
-
-    def build(config, data):
-        objective = copy.copy(trained.run.objective)
-        objective.data = data
-        return dataclasses.replace(trained.run, learning=objective)
-
-    monkeypatch.setattr(charlm.training.train, "build", build)
 
 
 def saved_state(trained, workdir):
@@ -505,6 +493,9 @@ def test_a_source_may_be_moved_and_gone_but_not_exchanged(trained, same_run, tmp
 def test_other_characters_are_refused(trained, same_run, tmp_path, key):
     config = small_config(write_text(tmp_path / "other.txt", extra="Ünbekannt und Ähnliches"), tmp_path / "cache")
     config[key] = str(trained.workdir)
+    if key == "init_from":  # else its characters are taken over
+        load_or_build_vocab(config).save(tmp_path / "vocab.json")
+        config.text.char_vocab = str(tmp_path / "vocab.json")
     with pytest.raises(ValueError, match=r"has another character vocabulary .* set text\.char_vocab to the char_vocab"):
         train(config, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()

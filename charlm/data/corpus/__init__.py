@@ -64,14 +64,20 @@ class PreparedData(NamedTuple):
     heldout: tuple[EncodedCorpus, ...]
 
 
-def prepare(config: ml_collections.ConfigDict, progress: Progress = log_progress) -> PreparedData:
+def prepare(
+    config: ml_collections.ConfigDict, progress: Progress = log_progress, known: CharVocab | None = None
+) -> PreparedData:
     """Prepares everything a training run reads: the vocabulary, `data.train` and the held-out corpora.
+
+    Args:
+      progress: see `prepare_corpus`.
+      known: the vocabulary to use if the config names none; None: that of the training corpora.
 
     Raises:
       ValueError: no training corpus, nothing held out, or any error of `prepare_corpus` and `load_or_build_vocab`.
     """
     check_readable(config)
-    vocab = load_or_build_vocab(config)
+    vocab = load_or_build_vocab(config, known)
 
     def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
         if is_encoded(spec):

@@ -16,7 +16,7 @@ KEYS: dict[str, Key] = {
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
     "text.char_vocab": CHAR_VOCAB.but(
-        meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of the training corpora'),
+        meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of init_from or the corpora'),
     "data.max_words": count(512, "words of a sequence, [CLS] and [SEP] included (section 3.5)"),
     "data.unique_words": Key(True,
         "True: each distinct word of a table is encoded once; False: the paper's plain reshape"),

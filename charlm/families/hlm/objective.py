@@ -26,9 +26,9 @@ from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.shape import batch_shape, masking_of, model_config
-from charlm.families.stored import metadata_of
+from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.text_objective import TextObjective
-from charlm.text.chars import CHAR_VOCAB_FILE
+from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab
 from charlm.text.wordlist import write_words
 
 log = logging.getLogger("charlm")
@@ -52,8 +52,7 @@ class MaskedCharacters(TextObjective):
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
         """Returns the character vocabulary and the encoded corpora; see `Objective.prepare`."""
-        del run  # the characters are collected again, and `check_vocab` compares them
-        return prepare(config)
+        return prepare(config, known=_taken_over(config, run))
 
     @staticmethod
     def check_vocab(checkpoint: Path, data: PreparedData) -> None:
@@ -157,6 +156,22 @@ class MaskedCharacters(TextObjective):
     def show_examples(self, params: Params) -> None:
         """Logs the five likeliest known words for masked and misspelled held-out words."""
         show_examples(self.config, self.data, params, self._known_words)
+
+
+def _taken_over(config: ml_collections.ConfigDict, run: Path | None) -> CharVocab | None:
+    """Returns the characters of the model that a run starts or has started from, which are the run's own.
+
+    Returns:
+      None if there is no such model. Then the run's characters are collected, and `check_vocab` compares them.
+    """
+    if run is not None:
+        stored = metadata_of(checkpoints.find(run), MaskedCharacters.families)
+        took = bool((stored.get("started_from") or {}).get("init_from"))
+        return CharVocab.from_dict(stored["char_vocab"]) if took else None
+    if not config.init_from or config.resume:
+        return None
+    source = checkpoint_of(config.init_from, *MaskedCharacters.families)
+    return None if source is None else CharVocab.from_dict(checkpoints.read_metadata(source)["char_vocab"])
 
 
 def check_characters(checkpoint: Path, char_vocab: dict[str, int]) -> None:

@@ -23,6 +23,7 @@ from charlm.core import checkpoint as checkpoints
 from charlm.data.vocab import load_or_build_vocab
 from charlm.families.hlm import conversion as hlm
 from charlm.families.hlm.golden import ours_of, shape_of
+from charlm.families.hlm.objective import MaskedCharacters
 from charlm.families.hlm.released_config import OWN_KEYS, to_theirs
 from charlm.families.hlm.shape import model_config
 from charlm.predict import Predictor
@@ -219,7 +220,10 @@ def test_training_starts_from_an_imported_checkpoint_and_is_exported_again(tmp_p
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value, err_msg=name)  # the learning rate was 0
 
-    config.init_from, config.text.char_vocab = str(tmp_path / "ours"), ""
+    config.text.char_vocab = ""
+    assert MaskedCharacters.prepare(config).vocab == CharVocab.released()  # those of init_from
+    load_or_build_vocab(config).save(tmp_path / "mine.json")
+    config.text.char_vocab = str(tmp_path / "mine.json")
     with on_devices(1), pytest.raises(ValueError, match=r"set text\.char_vocab to released"):
         charlm.training.train.train(config, str(tmp_path / "other"))
     config.model.vocab_size, config.text.char_vocab = 256, "released"
