@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -130,8 +131,12 @@ def main(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     import charlm.main  # here, since configs of tests import this module while that one runs as a command
 
     out, errors, code = io.StringIO(), io.StringIO(), 0
+    log = logging.getLogger("charlm")
+    # As in a new process: what an earlier command shows its lines with would go on writing where that one did.
+    kept = [handler for handler in log.handlers if not isinstance(handler, logging.StreamHandler)]
     with (
         flagsaver.flagsaver(),
+        mock.patch.object(log, "handlers", kept),
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(errors),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import re
 
 import pytest
@@ -35,7 +34,6 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     assert "python -m charlm.predict fill-mask --checkpoint=runs/hlm_base_tiny" in done.stderr
     assert (tmp_path / "runs" / "hlm_base_tiny" / "checkpoints" / "3").is_dir()
 
-    logging.getLogger("charlm").handlers.clear()  # as in a new process
     again = main(*command, "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "runs/hlm_base_tiny holds a finished run of 3 steps: nothing to do" in again.stderr

@@ -16,7 +16,7 @@ import urllib.request
 import numpy as np
 import pytest
 from serve.load import drive
-from serve.test_batching import HOSTILE, is_ready, post, until
+from serve.test_serve_batching import HOSTILE, is_ready, post, until
 from small_run import ROOT, WORDS
 
 from charlm.serve.running import address_of, bound
