@@ -15,6 +15,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from charlm.nn.kernels import summed_in_float32
+from charlm.nn.products import matmul, rounds_for_speed
 
 Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> an array
 
@@ -63,8 +64,11 @@ class Dense(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Returns [..., features] for x [..., K]."""
         kernel_KF = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
-        x, kernel_KF = summed_in_float32(x.astype(self.dtype), kernel_KF.astype(self.dtype))
-        y = jax.lax.dot_general(x, kernel_KF, (((x.ndim - 1,), (0,)), ((), ())))
+        if rounds_for_speed(self.dtype):
+            y = matmul(x.astype(jnp.float32), kernel_KF, self.dtype)
+        else:
+            x, kernel_KF = summed_in_float32(x.astype(self.dtype), kernel_KF.astype(self.dtype))
+            y = jax.lax.dot_general(x, kernel_KF, (((x.ndim - 1,), (0,)), ((), ())))
         if self.use_bias:
             bias_F = self.param("bias", self.bias_init, (self.features,), jnp.float32)
             y += bias_F.astype(y.dtype).reshape((1,) * (y.ndim - 1) + (-1,))
