@@ -11,11 +11,11 @@ import os
 import platform
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
 from charlm.benchmark.paths import PATHS, REMAT, threads
 from charlm.benchmark.rounds import WorkerAnswers
 from charlm.benchmark.text import TextShape
+from charlm.core.processor import model_name
 from charlm.core.types import JsonObject
 
 Figure = JsonObject
@@ -33,15 +33,8 @@ def about_machine() -> Figure:
             versions[package] = None
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
-    return {"versions": versions, "processor": _processor(), "threads": threads(), "load": load, "date": date}
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    processor = model_name() or platform.processor() or platform.machine()
+    return {"versions": versions, "processor": processor, "threads": threads(), "load": load, "date": date}
 
 
 def spread(values: Sequence[float], digits: int = 1) -> Figure:

@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from charlm.core.processor import instruction_sets
+
 PROGRAMS_FOLDER = "programs"  # in the cache of charlm
 KEPT_DAYS = 60  # a program that was written longer ago is removed
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
@@ -48,10 +50,7 @@ def _processor() -> str:
 
     Programs for one processor may use instructions that another does not have, and a cache may be shared by both.
     """
-    described = platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        described += next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    described = " ".join([platform.machine(), *sorted(instruction_sets())])
     return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 

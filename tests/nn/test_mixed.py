@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.nn.mixed import MixedDense, matmul
+from charlm.nn.mixed import MixedDense
+from charlm.nn.products import matmul
 
 RNG = np.random.default_rng(0)
 SHAPES = [((3, 5, 8), (8, 24)), ((7, 24), (24, 8))]  # into a wider and a narrower side: their gradients differ in order

@@ -26,7 +26,8 @@ from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.xrayemb.lstm import LSTM
 from charlm.nn.choices import InitializerName
 from charlm.nn.embed import table_init
-from charlm.nn.mixed import MixedDense, matmul
+from charlm.nn.mixed import MixedDense
+from charlm.nn.products import matmul
 
 ENCODER_KINDS = ("conv", "lstm", "transformer")
 WIDTHS = (2, 3, 4)  # widths of the convolutions, in characters (section 4)

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from charlm.nn.mixed import matmul, sum_of_outer
+from charlm.nn.products import matmul, sum_of_outer
 
 
 class LSTMState(NamedTuple):
