@@ -13,11 +13,13 @@ import abc
 import difflib
 import functools
 import re
+import shutil
+import subprocess
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata, resources
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -27,6 +29,8 @@ from charlm.text.confusables import prototypes
 from charlm.text.noise.characters import Characters
 from charlm.text.noise.edits import Edit, NoisedText, NoisedWords, keep_protected
 from charlm.text.words import Span
+
+PROGRAM, DICTIONARY = "hunspell", "hunspell-en-us"  # as Debian names the packages of both
 
 
 class Defence(abc.ABC):
@@ -115,6 +119,66 @@ class SymSpell(Defence):
         return tuple(Edit(a, b, found[c:d]) for kind, a, b, c, d in _differences(run, found) if kind != "equal")
 
 
+class Hunspell(Defence):
+    """The spelling corrector Hunspell, as its program corrects with the dictionary en_US.
+
+    A word that the dictionary neither has nor builds becomes the first suggestion for it; a word of a sentence the
+    first one without a space. Words without a suggestion stay, and so do those with digits.
+    """
+
+    def __init__(self) -> None:
+        """Starts the program; raises ValueError if the program or its dictionary is not installed."""
+        self._process = subprocess.Popen(
+            [PROGRAM, "-a", "-i", "utf-8", "-d", "en_US"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
+        )  # fmt: skip
+        banner = self._line()
+        self.version = re.sub(r".*Hunspell ([\d.]+).*", r"hunspell \1", banner)
+        self._suggested = functools.lru_cache(1 << 16)(self._asked)
+
+    def edits(self, text: str) -> list[Edit]:
+        """Returns the corrections of all words of a text."""
+        found = ((match, self._suggested(match[0])) for match in _WORD.finditer(text))
+        return [Edit(*match.span(), suggested[0]) for match, suggested in found if suggested]
+
+    def word(self, word: str, words: Sequence[str]) -> str:
+        """Returns the first suggestion that is one word."""
+        if not _WORD.fullmatch(word):
+            return word
+        return next((one for one in self._suggested(word) if " " not in one), word)
+
+    def _asked(self, word: str) -> tuple[str, ...]:
+        """Returns the suggestions for a word; () if it is right, or there are none."""
+        try:
+            self._to.write(f"^{word}\n")  # behind ^ nothing is read as a command
+            self._to.flush()
+        except OSError:
+            raise self._ended() from None
+        suggested: tuple[str, ...] = ()
+        while line := self._line():  # an empty line ends the answer; a word with an apostrophe may have several
+            if line.startswith("&"):
+                suggested = tuple(line.partition(": ")[2].split(", "))
+        return suggested
+
+    @property
+    def _to(self) -> IO[str]:
+        assert self._process.stdin is not None  # it is a pipe
+        return self._process.stdin
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None  # it is a pipe
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended()
+        return line.rstrip("\n")
+
+    def _ended(self) -> ValueError:
+        status = self._process.wait()
+        return ValueError(
+            f"--defence=hunspell: {PROGRAM} -d en_US ended with status {status}: is {DICTIONARY} installed?"
+        )
+
+
 class Normal(Defence):
     """Compatibility normalisation (NFKC), letters folded to ASCII ones that look alike, invisible characters removed.
 
@@ -155,16 +219,18 @@ class Normal(Defence):
 
 
 class _Entry(NamedTuple):
-    """A defence: what makes it, what it does, and the optional package that it needs; "": none."""
+    """A defence: what makes it, what it does, and the optional package or program that it needs; "": none."""
 
     make: Callable[[], Defence]
     line: str
     package: str = ""
+    program: str = ""
 
 
 DEFENCES = MappingProxyType(
     {
         "symspell": _Entry(SymSpell, "the spelling corrector SymSpell, English (extra [defence])", "symspellpy"),
+        "hunspell": _Entry(Hunspell, "the spelling corrector Hunspell, English (the program)", program=PROGRAM),
         "nfkc": _Entry(Normal, "NFKC, lookalikes folded to ASCII, invisible characters removed"),
     }
 )
@@ -174,7 +240,7 @@ def parsed(spec: str) -> tuple[str, ...]:
     """Returns the names of the defences in "name" or "name+name", which work one after the other.
 
     Raises:
-      ValueError: a name is unknown or named twice, or the package of a defence is not installed.
+      ValueError: a name is unknown or named twice, or the package or program of a defence is not installed.
     """
     names = tuple(name.strip() for name in spec.split("+"))
     for name in names:
@@ -183,6 +249,8 @@ def parsed(spec: str) -> tuple[str, ...]:
             raise ValueError(f"--defence={spec}: {name!r} is not one of {', '.join(DEFENCES)}{near}")
         if DEFENCES[name].package:
             extras.check(f"--defence={spec}", DEFENCES[name].package)
+        if DEFENCES[name].program and shutil.which(DEFENCES[name].program) is None:
+            raise ValueError(f"--defence={spec}: {PROGRAM} is not installed: apt install {PROGRAM} {DICTIONARY}")
     if len(set(names)) < len(names):
         raise ValueError(f"--defence={spec}: a defence is named twice")
     return names
@@ -194,6 +262,7 @@ def defence_of(name: str) -> Defence:
     return DEFENCES[name].make()
 
 
+_WORD = re.compile(r"(?<![^\W_])[^\W\d_]+(?:['’][^\W\d_]+)*(?![^\W_])")  # letters, with apostrophes inside
 # Words of ASCII letters with single spaces between them; words with an apostrophe inside are none of them.
 _RUN = re.compile(r"(?<![^\W_])(?<![A-Za-z]['’])[A-Za-z]+(?: [A-Za-z]+)*(?![^\W_]|['’][A-Za-z])")
 # Format characters that never change what a text says: soft hyphen, those without width, controls of direction.

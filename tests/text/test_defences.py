@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import shutil
 import string
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charlm.text.defences import Normal, defence_of, parsed
+from charlm.text.defences import Hunspell, Normal, defence_of, parsed
 from charlm.text.noise import Noise, NoisedText, Noiser
 
 TEXT = "The quick brown fox jumps over the lazy dog, 24 times; what a fox!"
@@ -74,7 +78,9 @@ def test_spans_follow_corrections(text, data):
 
 def test_specs_of_defences(monkeypatch):
     assert parsed("nfkc") == ("nfkc",)
-    with pytest.raises(ValueError, match=r"--defence=nfcc: 'nfcc' is not one of symspell, nfkc; did you mean nfkc\?"):
+    with pytest.raises(
+        ValueError, match=r"--defence=nfcc: 'nfcc' is not one of symspell, hunspell, nfkc; did you mean nfkc\?"
+    ):
         parsed("nfcc")
     with pytest.raises(ValueError, match="named twice"):
         parsed("nfkc+nfkc")
@@ -96,3 +102,54 @@ def test_spelling_is_corrected_word_by_word_and_in_texts():
     assert corrected.text == "The quick brown fox, it's (an account)!"
     assert corrected.text[slice(*corrected.move(9, 14))] == "brown"
     assert speller.text("The quick brown fox", 0).edits == ()
+
+
+def test_hunspell_corrects_words_and_texts(monkeypatch):
+    if shutil.which("hunspell") is None:
+        pytest.skip("needs the program hunspell")
+    speller = defence_of("hunspell")
+    assert re.fullmatch(r"hunspell \d+\.[\d.]+", speller.version)
+    words = ["Recieve", "is", "alot", "don't", "x1y", "qzxqzxqzx", "^", "New Yrok", "naïve"]
+    assert speller.words(words, 0).words == ("Receive", "is", "alto", *words[3:])
+    corrected = speller.text("The quikc fox, it's (an acccount)!", 0)
+    assert corrected.text == "The quick fox, it's (an account)!"
+    assert corrected.text[slice(*corrected.move(4, 9))] == "quick"
+    assert speller.text("The quick brown fox doesn't", 0).edits == ()
+
+
+SAYS = """#!{python}
+import sys
+print("@(#) International Ispell Version 3.2.06 (but really Hunspell 1.9)", flush=True)
+for line in sys.stdin:
+    word = line.rstrip().removeprefix("^")
+    if word == "end":
+        sys.exit(3)
+    print({{"teh": "& teh 2 1: t eh, the", "qqq": "# qqq 1"}}.get(word, "*") + "\\n", flush=True)
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch) -> Path:
+    """A program that answers as hunspell does, before all others."""
+    file = tmp_path / "hunspell"
+    file.write_text(SAYS.format(python=sys.executable))
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return file
+
+
+def test_answers_of_hunspell(program):
+    speller = Hunspell()
+    assert speller.version == "hunspell 1.9"
+    assert speller.words(["teh", "qqq", "cat"], 0).words == ("the", "qqq", "cat")
+    assert speller.text("teh cat", 0).text == "t eh cat"
+    with pytest.raises(ValueError, match="ended with status 3: is hunspell-en-us installed"):
+        speller.word("end", ["end"])
+    with pytest.raises(ValueError, match="ended with status 3"):
+        speller.word("cat's", ["cat's"])
+
+
+def test_hunspell_may_be_missing(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ValueError, match="hunspell is not installed: apt install hunspell hunspell-en-us"):
+        parsed("hunspell")
