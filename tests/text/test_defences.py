@@ -109,7 +109,7 @@ def test_hunspell_corrects_words_and_texts(monkeypatch):
         pytest.skip("needs the program hunspell")
     speller = defence_of("hunspell")
     assert re.fullmatch(r"hunspell \d+\.[\d.]+", speller.version)
-    words = ["Recieve", "is", "alot", "don't", "x1y", "qzxqzxqzx", "^", "New Yrok", "naïve"]
+    words = ["Recieve", "is", "alot", "don't", "x1y", "qzxqzxqzx", "^", "New Yrok"]
     assert speller.words(words, 0).words == ("Receive", "is", "alto", *words[3:])
     corrected = speller.text("The quikc fox, it's (an acccount)!", 0)
     assert corrected.text == "The quick fox, it's (an account)!"
