@@ -44,6 +44,11 @@ COMMANDS = {
     "predict": Command(
         "charlm.predict", "apply a model", 'predict tag --checkpoint runs/tags "I didn\'t see teh cat."'
     ),
+    "show": Command(
+        "charlm.show.__main__",
+        "show where a model looks, as a page",
+        'show --model runs/hlm "I didn\'t see teh cat." --out attention.html',
+    ),
     "robustness": Command(
         "charlm.robustness.__main__",
         "measure what typos cost models",
