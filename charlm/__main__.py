@@ -54,6 +54,7 @@ COMMANDS = {
         "measure what typos cost models",
         "robustness --models runs/tags --data test.conll --out runs/report",
     ),
+    "plot": Command("charlm.plot", "draw the training curves of runs", "plot runs/hlm runs/other --out curves.svg"),
     "convert": Command(
         "charlm.convert.__main__",
         "bring weights from PyTorch and back",

@@ -50,6 +50,7 @@ ROOMS = {
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
+    "plot": "core",
     "table_report": "families",
     "serve": "api.model core",
     "register": "config core.keys families.family families.fusions families.options tasks.rows tasks.table text.noise",
@@ -64,6 +65,7 @@ COMMANDS = (
     "charlm.predict",
     "charlm.models",
     "charlm.doctor",
+    "charlm.plot",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )

@@ -208,8 +208,8 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, monkeypatch, capsys
     assert [*tmp_path.iterdir()] == []
 
 
-def test_the_help_needs_no_jax():
-    for module in ("charlm.show",):
+def test_the_help_of_both_commands_needs_no_jax():
+    for module in ("charlm.show", "charlm.plot"):
         code = "import runpy, sys; sys.argv = ['x', '--help']\ntry:\n"
         code += f"    runpy.run_module({module!r}, run_name='__main__')\n"
         code += "except SystemExit:\n    sys.exit(bool({'jax', 'matplotlib'} & sys.modules.keys()))"
