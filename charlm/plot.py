@@ -155,7 +155,8 @@ def _panel(axes: Axes, runs: Sequence[Curves], metric: str, log_x: bool, log_y: 
     for number, run in enumerate(runs):
         colour = f"C{number % 10}"
         if points := _shown(run.trained.get(metric, []), log_x, log_y):
-            axes.plot(*points, color=colour, linewidth=1.2, label=f"{run.name}, training")
+            marker = "s" if len(points[0]) == 1 else ""  # of one point there is no line
+            axes.plot(*points, color=colour, linewidth=1.2, marker=marker, markersize=3, label=f"{run.name}, training")
         if points := _shown(run.evaluated.get(metric, []), log_x, log_y):
             marker = "o" if len(points[0]) <= POINTS else ""
             label = f"{run.name}, evaluation"

@@ -45,16 +45,18 @@ def draw(model: str, seen: Views, layer: int | None, head: int | None) -> Figure
 def _size(view: AttentionView) -> tuple[float, float]:
     columns = max(len(one.columns) for one in view.maps)
     rows = len(view.maps) if view.inside else columns
-    cell = CELL if view.inside or columns > NUMBERED else 2 * CELL
+    cell = CELL if view.inside or columns > NUMBERED else 1.4 * CELL
     width, height = (min(MOST, max(LEAST, cell * n)) for n in (columns, rows))
     return width, height
 
 
 def _which(view: AttentionView, layer: int | None, head: int | None) -> str:
     layers, heads = view.maps[0].weights_LHQN.shape[:2]
-    of_layers = f"mean of {layers} layers" if layer is None else f"layer {layer + 1} of {layers}"
-    of_heads = f"mean of {heads} heads" if head is None else f"head {head + 1} of {heads}"
-    return f"{of_layers}, {of_heads}"
+    named = []
+    for name, number, count in (("layer", layer, layers), ("head", head, heads)):
+        mean = f"mean of {count} {name}s" if count > 1 else f"its only {name}"
+        named.append(mean if number is None else f"{name} {number + 1} of {count}")
+    return ", ".join(named)
 
 
 def _inside(axis: Axes, view: AttentionView, layer: int | None, head: int | None) -> None:
@@ -63,7 +65,8 @@ def _inside(axis: Axes, view: AttentionView, layer: int | None, head: int | None
     cells = np.full((len(view.maps), longest), np.nan)
     for row, one in enumerate(view.maps):
         cells[row, : len(one.columns)] = one.chosen(layer, head).mean(axis=0)
-    axis.imshow(np.sqrt(cells), cmap=COLOURS, vmin=0, vmax=1, aspect="auto")
+    axis.imshow(np.sqrt(cells), cmap=COLOURS, vmin=0, vmax=1, aspect="equal")
+    axis.set_anchor("W")
     for row, one in enumerate(view.maps):
         for column, char in enumerate(one.columns):
             _write(axis, column, row, harmless(char), cells[row, column], 7 if len(char) == 1 else 5)
@@ -78,6 +81,7 @@ def _between(axis: Axes, view: AttentionView, layer: int | None, head: int | Non
     (one,) = view.maps
     weights_QN = one.chosen(layer, head)
     axis.imshow(np.sqrt(weights_QN), cmap=COLOURS, vmin=0, vmax=1, aspect="equal")
+    axis.set_anchor("W")
     if len(one.columns) <= NUMBERED:
         for (row, column), weight in np.ndenumerate(weights_QN):
             _write(axis, column, row, f"{100 * weight:.0f}", weight, 6)
