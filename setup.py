@@ -49,6 +49,7 @@ setup(
     package_data={
         "charlm": ["py.typed", "trained/README.md", "trained/*/*"],
         "charlm.robustness": ["*.css"],
+        "charlm.show": ["*.css", "*.js"],
         "charlm.text": ["*.json"],
         "charlm.text.noise": ["*.json"],
     },

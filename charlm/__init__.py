@@ -5,6 +5,7 @@
     tagger = charlm.finetune(model, train=rows, task="tag")
     charlm.noise("keyboard:0.1")("I did not see the cat.")
     charlm.robustness(tagger, test_rows).show()
+    charlm.show(model, "I did not see teh cat.")
 
 Importing it gives these functions (`charlm.api`), `from_pretrained` and `Pretrained` (`charlm.families.pretrained`),
 and imports no JAX until one of them is used. `charlm.main` is the command that trains, `charlm.predict` the one that
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from charlm.api.model import Model, load
     from charlm.api.noise import noise
     from charlm.api.reports import Report, robustness
+    from charlm.api.showing import show
     from charlm.api.training import finetune
     from charlm.families.pretrained import Pretrained, from_pretrained
+    from charlm.show.shown import Shown
 
-__all__ = ["Model", "Pretrained", "__version__", "finetune", "from_pretrained", "load", "noise", "robustness"]
+__all__ = ["Model", "Pretrained", "__version__", "finetune", "from_pretrained", "load", "noise", "robustness", "show"]
 
 
 def __getattr__(name: str) -> object:
@@ -44,6 +47,10 @@ def __getattr__(name: str) -> object:
         import charlm.robustness
 
         return charlm.robustness
+    elif name == "show":  # another
+        import charlm.show
+
+        return charlm.show
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(found, name)
@@ -63,5 +70,13 @@ def _robustness(*args: Any, **options: Any) -> Report:  # those of the function
     return reports.robustness(*args, **options)
 
 
+def _show(*args: Any, **options: Any) -> Shown:  # those of the function
+    """Calls the function of `charlm.api.showing`, which a call of the package `charlm.show` stands for."""
+    from charlm.api import showing
+
+    return showing.show(*args, **options)
+
+
 give("charlm.finetune", _finetune)
 give("charlm.robustness", _robustness)
+give("charlm.show", _show)

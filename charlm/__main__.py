@@ -44,11 +44,17 @@ COMMANDS = {
     "predict": Command(
         "charlm.predict", "apply a model", 'predict tag --checkpoint runs/tags "I didn\'t see teh cat."'
     ),
+    "show": Command(
+        "charlm.show.__main__",
+        "show where a model looks, as a page",
+        'show --model runs/hlm "I didn\'t see teh cat." --out attention.html',
+    ),
     "robustness": Command(
         "charlm.robustness.__main__",
         "measure what typos cost models",
         "robustness --models runs/tags --data test.conll --out runs/report",
     ),
+    "plot": Command("charlm.plot", "draw the training curves of runs", "plot runs/hlm runs/other --out curves.svg"),
     "convert": Command(
         "charlm.convert.__main__",
         "bring weights from PyTorch and back",

@@ -3,8 +3,9 @@
     python notebooks/run.py                                  # all of them
     python notebooks/run.py notebooks/01_quickstart.ipynb    # some
 
-Nothing is written beside the notebooks: runs, caches and settings live in a temporary folder. Needs the packages of
-`pip install -e ".[notebooks]"`. Prints a line for each notebook; the exit status is 1 when a cell fails.
+Nothing is written beside the notebooks: runs, caches and settings live in a temporary folder, which the notebooks of
+one call share, so that each finds the models that an earlier one has trained. Needs the packages of
+`pip install -e ".[notebooks,eval]"`. Prints a line for each notebook; the exit status is 1 when a cell fails.
 """
 
 from __future__ import annotations
@@ -64,15 +65,15 @@ def main(argv: list[str] | None = None) -> int:
         if not path.is_file():
             parser.error(f"no notebook {path}")
     failed = 0
-    for path in paths:
-        with tempfile.TemporaryDirectory(prefix="charlm_notebook_") as folder:
-            settings = _settings(folder)
+    with tempfile.TemporaryDirectory(prefix="charlm_notebook_") as folder:
+        settings = _settings(folder)
+        for path in paths:
             started = time.monotonic()
             error = execute(path, settings)
-        print(f"{'FAILED' if error else 'ok':7}{path.name}  {time.monotonic() - started:.0f} s", flush=True)
-        if error:
-            failed += 1
-            print(error, file=sys.stderr, flush=True)
+            print(f"{'FAILED' if error else 'ok':7}{path.name}  {time.monotonic() - started:.0f} s", flush=True)
+            if error:
+                failed += 1
+                print(error, file=sys.stderr, flush=True)
     return 1 if failed else 0
 
 

@@ -41,7 +41,7 @@ def xrayemb(backbone: str = "bert", head: str = "masked_lm", **changes: Any) -> 
     encoder = XREncoderConfig(char_vocab_size=chars.size, char_embedding=6, hidden=5, output=source.config.hidden)
     fields = {name: getattr(source.config, name) for name in source.config.__dataclass_fields__}
     shape = xrayemb_lm.XRayEmbGPT2Config if kind == "gpt2" else xrayemb_lm.XRayEmbBertConfig
-    config = shape(**fields, encoder=encoder, generator=None, **changes)
+    config = shape(**fields | {"encoder": encoder, "generator": None} | changes)
     labels = {"labels": 3} if head == "token_classification" else {}
     module = MODELS[kind, head](config, **labels)
     empty = jax.numpy.zeros((1, 1, 2), jax.numpy.int32)

@@ -36,6 +36,7 @@ ROOMS = {
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
     "robustness": "core data families finetune metrics tasks text training.workdir",
+    "show": "core families",
     "statistics": "convert core data families text",
     "benchmark": "config convert core data families nn text training",
     "plan": "config core data families finetune training",
@@ -45,10 +46,11 @@ ROOMS = {
     "models": "config core families.family",
     "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
-    "api": "config convert.heads core families finetune robustness shorthand tasks.rows tasks.table text.noise",
+    "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
     "predict": "core families finetune text",
+    "plot": "core",
     "table_report": "families",
     "serve": "api.model core",
     "register": "config core.keys families.family families.fusions families.options tasks.rows tasks.table text.noise",
@@ -63,6 +65,7 @@ COMMANDS = (
     "charlm.predict",
     "charlm.models",
     "charlm.doctor",
+    "charlm.plot",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )
@@ -76,7 +79,7 @@ PARTS_OF_COMMANDS = {
 }
 # What commands may import from above the room that they stand in.
 ALSO_IMPORTS = {
-    "charlm": "api core.called core.version families.pretrained finetune robustness",
+    "charlm": "api core.called core.version families.pretrained finetune robustness show",
     "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
     "charlm.data.beam.__main__": "cli families.lookup",
     "charlm.data.corpus.__main__": "cli families.lookup",
@@ -88,6 +91,7 @@ IMPORTS_LATE = {
         "charlm.api.noise",
         "charlm.finetune",
         "charlm.robustness",
+        "charlm.show",
     ),  # whoever does not ask for them need not wait for them
     "charlm.__main__": (
         "charlm.shorthand",

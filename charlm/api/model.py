@@ -21,7 +21,9 @@ from charlm.core.types import Option
 from charlm.families.family import family
 from charlm.families.predictor import Fill, Predictor
 from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.views import MOST_SHOWN
 from charlm.finetune.predictor import FineTuned
+from charlm.show.shown import Shown
 
 Found = TypeVar("Found")
 
@@ -384,6 +386,20 @@ class Model:
             return [Generation(g.text, float(g.log_probs_T.sum()), g.finished) for g in found]
 
         return self._each(texts, written)
+
+    def show(self, text: str, most: int = MOST_SHOWN) -> Shown:
+        """Returns the attention of the model that reads a text, inside words and between them.
+
+        A notebook shows it as a page; `save` writes it, `figure` draws it with matplotlib. Of a fine-tuned model, it is
+        the attention of its encoder.
+
+        Args:
+          most: words (or pieces) of the text that are read and shown; the others are left out.
+
+        Raises:
+          ValueError: the model has nothing to show, the text has no words, or `most` is not positive.
+        """
+        return Shown(f"{self.pretrained.title} from {self.path}", self.predictor.views(text, most))
 
     def _each(self, texts: Any, work: Callable[[list[Any]], list[Found]]) -> Any:  # as the method's overloads say
         """Returns the result for one text, or the list of results for several."""

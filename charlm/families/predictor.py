@@ -19,6 +19,7 @@ from charlm.core.registry import load
 from charlm.core.types import Option
 from charlm.families.family import family
 from charlm.families.gaps import Length
+from charlm.families.views import MOST_SHOWN, Views
 
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
@@ -250,6 +251,17 @@ class Predictor(abc.ABC):
           ValueError: the model cannot compute vectors of strings.
         """
         raise self._refusal("neighbors")
+
+    def views(self, text: str, most: int = MOST_SHOWN) -> Views:
+        """Returns the attention of the model that reads a text, for `charlm.show`: the probabilities of a real call.
+
+        Args:
+          most: words (or pieces) of the text that are read, if the model has room for as many; the others are left out.
+
+        Raises:
+          ValueError: the model has nothing to show, the text has no words, or `most` is not positive.
+        """
+        raise ValueError(f"a model of the kind {self.name} has nothing to show: its predictor has no views")
 
 
 def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:

@@ -105,6 +105,8 @@ class Attention(nn.Module):
 
         query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # cheaper than to scale the scores
         key, value = project("key"), project("value")
+        records = self.is_mutable_collection("intermediates")
+        probabilities = probabilities or records
         if cache is not None:
             assert start is not None  # callers pass it together with a cache
             put = lambda all_BNHK, new: jax.lax.dynamic_update_slice_in_dim(all_BNHK, new, start, axis=1)
@@ -128,6 +130,8 @@ class Attention(nn.Module):
         query, key, value = map(heads_first, (query, key, value))
         drop = nn.Dropout(self.dropout, deterministic=False) if drops else None
         mixed, probs = attend(self.kernel, query, key, value, visible_B1QN, drop=drop, probabilities=probabilities)
+        if records:
+            self.sow("intermediates", "probs", probs)
         mixed = mixed.swapaxes(1, 2).reshape(B, L, D)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
 

@@ -239,12 +239,16 @@ class WordEncoder:
         self.chars_unknown += sum(unknown)
         return np.frombuffer(bytearray(lengths), np.uint8), flat
 
+    def form(self, word: str) -> str:
+        """Returns a word as it is spelled: normalised, but not cut."""
+        return unicodedata.normalize("NFC", word) if self.normalize == "nfc" else word
+
     def _entry(self, word: str) -> tuple[bytes, int, bool, int]:
         """Returns (ids as bytes, number of ids, whether the word was cut, number of UNK) of a word, and caches it."""
         known = self._cache.get(word)  # a word missing from the cache may occur twice in the batch
         if known is not None:
             return known
-        form = unicodedata.normalize("NFC", word) if self.normalize == "nfc" else word
+        form = self.form(word)
         ids = self.vocab.encode_word(form[: self.char_slots - 1]) or [UNK]
         entry = (np.array(ids, np.uint16).tobytes(), len(ids), len(form) >= self.char_slots, ids.count(UNK))
         if len(word) <= _MAX_CACHED_LENGTH:

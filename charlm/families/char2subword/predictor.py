@@ -7,6 +7,7 @@ subwords are found.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,7 +22,9 @@ from charlm.families.char2subword.words import full_words
 from charlm.families.predictor import Neighbor, check_top
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import WordPredictor
+from charlm.families.spelled.units import WordUnits
 from charlm.families.subword.gaps import Pieces
+from charlm.families.views import AttentionMap, AttentionView
 
 
 class CharAttentions(NamedTuple):
@@ -59,6 +62,8 @@ class Char2SubwordPredictor(WordPredictor):
             reason = f"{pretrained.folder}: the table of subwords was left out of this model"
             self.missing = {**self.missing, "neighbors": reason}
         self._nearest = jax.jit(_nearest, static_argnums=3)
+        module = Char2Subword(pretrained.config.characters)
+        self._attention = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC, method="attention"))
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Char2SubwordPredictor:
@@ -89,9 +94,27 @@ class Char2SubwordPredictor(WordPredictor):
         spelled, cfg = spell_word(string), self.config.characters
         chars_1C = spell_rows([spelled], self.pretrained.vocab(), cfg.char_slots)
         count = int((chars_1C != 0).sum())
-        apply = functools.partial(Char2Subword(cfg).apply, method="attention")
-        weights_1LHCC = jax.device_get(jax.jit(apply)({"params": self._module_params}, chars_1C[:, :count]))
+        weights_1LHCC = jax.device_get(self._attention(self._module_params, chars_1C[:, :count]))
         return CharAttentions(tuple(spelled[:count]), weights_1LHCC[0])
+
+    def _inside(self, units: WordUnits, words: Sequence[str]) -> list[AttentionView]:
+        """Returns the attention of the module over the characters of the words that are spelled (Figure 5)."""
+        read = units.read(words)
+        spelled = [(word, what) for word, what in zip(words, read, strict=True) if isinstance(what, str)]
+        maps = []
+        if spelled:
+            rows_UC = units.spellings.rows(units.spellings.codes([what for _, what in spelled]))
+            found = jax.device_get(self._attention(self._module_params, rows_UC))
+            for (word, what), row_C, weights_LHCC in zip(spelled, rows_UC, found, strict=True):
+                count = int((row_C != 0).sum())
+                maps.append(
+                    AttentionMap(tuple(what[:count]), tuple(what[:count]), weights_LHCC[..., :count, :count], word)
+                )
+        about = "How much the characters of a word read from each other; ## marks a full word."
+        left = len(words) - len(spelled)
+        if left:
+            about += f" {left} of {len(words)} words are not spelled: they are rows of the table of subwords."
+        return [AttentionView("Inside words", about, tuple(maps))]
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
         """Returns the entries of the vocabulary whose rows are nearest, by cosine, to the vector of a string.

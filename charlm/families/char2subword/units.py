@@ -71,6 +71,13 @@ class Char2SubwordUnits(WordUnits):
             parts[name][:, 0] = [self.words.row(int(index)) for index in parts[name][:, 0]]
         return template._replace(**parts)
 
+    @property
+    def around_shown(self) -> tuple[list[str], list[str]]:
+        """The special tokens around a text."""
+        template = super()._template(False)
+        before, after = template.before[:, 0].tolist(), template.between[:, 0].tolist()
+        return [*map(self._tokenizer.token, before)], [*map(self._tokenizer.token, after)]
+
     def read(self, words: Sequence[str]) -> list[int | str]:
         """Returns the row or the spelling of each word; see `SpelledWords`."""
         return self.words.read(words)

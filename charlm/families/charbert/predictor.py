@@ -18,8 +18,13 @@ from charlm.families.charbert.char_inputs import PieceChars
 from charlm.families.charbert.conversion import symbols_of
 from charlm.families.pretrained import Pretrained
 from charlm.families.subword.predictor import SubwordPredictor
+from charlm.families.views import AttentionView
+from charlm.families.windows import Text, Window
 from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
+
+_TOKENS = "Here a piece begins as its row of the table of tokens."
+_CHARS = "Here a piece begins as the states of its first and of its last character."
 
 
 class CharBertPredictor(SubwordPredictor):
@@ -57,3 +62,14 @@ class CharBertPredictor(SubwordPredictor):
         ids = [row_L[mask_L] for row_L, mask_L in zip(ids_BL[: len(unknown)], mask_BL, strict=False)]
         B, L = ids_BL.shape
         return (CharBertBatch(ids_BL, None, mask_BL, *self._chars.rows(ids, B, L, unknown)),)
+
+    def _views_of(
+        self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window
+    ) -> list[AttentionView]:
+        """Returns the attention of both channels, which the layers read as two rows of a batch."""
+        ((_, stack),) = stacks.items()
+        # Row 0 is the tokens' channel, row 1 the characters'; see `CharBertEncoder`.
+        return [
+            AttentionView("The channel of tokens", f"{self._about_pieces} {_TOKENS}", (self._map(stack, names, 0),)),
+            AttentionView("The channel of characters", f"{self._about_pieces} {_CHARS}", (self._map(stack, names, 1),)),
+        ]

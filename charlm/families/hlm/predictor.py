@@ -6,6 +6,7 @@ change how such spellings are ranked.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
@@ -33,9 +34,19 @@ from charlm.families.predictor import (
     checked_texts,
     list_to_cache,
 )
+from charlm.families.views import (
+    MOST_SHOWN,
+    AttentionMap,
+    AttentionView,
+    Views,
+    checked_most,
+    layers_of,
+    refuse_empty,
+)
 from charlm.families.windows import GAPS_AT_A_TIME, of_like_length, one_ahead, rounded, rows_a_call, together
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
+from charlm.nn.probes import probed
 from charlm.text.chars import MASK, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings, read_words
 from charlm.text.words import get_splitter
@@ -45,6 +56,16 @@ if TYPE_CHECKING:
 
 WORD_PARTS = ("embed", "intra_word")  # the parameters that the vector of a word depends on
 OTHER_MASK_LENGTH = 4  # characters of masks that are not being filled: about the mean length of a word
+
+
+WORD_SLOT = "[W]"  # how [WORD_CLS] is shown among the characters of a word
+# Whether the vector of a word is the state of [WORD_CLS].
+_ABOUT_INSIDE = {
+    True: "How much the vector of a word, which is the state of [WORD_CLS], reads from each of its "
+    f"characters; {WORD_SLOT} is [WORD_CLS] itself.",
+    False: "How much the characters of a word, which are pooled to its vector, read from each other; "
+    f"{WORD_SLOT} is [WORD_CLS].",
+}
 
 
 class WordGap(NamedTuple):
@@ -101,6 +122,8 @@ class HLMPredictor(Predictor):
         encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
         self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
+        self._pools = shape.aggregation
+        self._probe = jax.jit(functools.partial(_probabilities, hlm))
         predict = lambda p, kept, batch: applied(model, {"params": p, PROJECTED: {"hlm": kept}})(batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
         self.words = None if words is None or "fill_mask" in self.missing else self.known_words(words)
@@ -151,6 +174,41 @@ class HLMPredictor(Predictor):
             mean = vectors_WD.mean(axis=0) if len(vectors_WD) else np.zeros(none.shape[1], np.float32)
             out.append(Encoding(w, s, vectors_WD, mean))
         return out
+
+    def views(self, text: str, most: int = MOST_SHOWN) -> Views:
+        """Returns the attention inside words (that of [WORD_CLS] alone, if it is the word's vector) and between words.
+
+        Raises:
+          ValueError: as `Predictor.views`.
+        """
+        checked_most(text, most)
+        spans = self._splitter.spans(text)
+        refuse_empty(len(spans))
+        shown = spans[: min(most, self._max_words - 2)]
+        words = [text[a:b] for a, b in shown]
+        sequence_WC = framed(self._rows(words)).chars_WC
+        count = len(sequence_WC)
+        chars_WC = np.zeros((self._width(count), self._slots), np.uint16)
+        chars_WC[:count] = sequence_WC
+        inside, between = jax.device_get(self._probe(self._params["hlm"], chars_WC))
+        maps = [self._inside(word, sequence_WC[n], inside, n) for n, word in enumerate(words, start=1)]
+        names = ("[CLS]", *words, "[SEP]")
+        whole = AttentionMap(names, names, layers_of(between, 0, slice(count), slice(count)))
+        views = (
+            AttentionView("Inside words", _ABOUT_INSIDE[self._pools == "word_cls"], tuple(maps)),
+            AttentionView(
+                "Between words", "How much each word reads from each other, through their vectors.", (whole,)
+            ),
+        )
+        return Views(views, text[: shown[-1][1]], "words", len(shown), len(spans) - len(shown))
+
+    def _inside(self, word: str, chars_C: np.ndarray, stack: list[np.ndarray], row: int) -> AttentionMap:
+        """Returns the attention over the characters of the word in a row of the batch."""
+        slots = int((chars_C != 0).sum())
+        names = (WORD_SLOT, *self._encoder.form(word)[: slots - 1])
+        first, stop = (0, 1) if self._pools == "word_cls" else (1, slots)
+        readers = names[first:stop]
+        return AttentionMap(readers, names, layers_of(stack, row, slice(first, stop), slice(slots)), word)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
         """Puts the vectors of words into the cache for `encode`; returns the statistics of the cache afterwards.
@@ -369,3 +427,10 @@ class HLMPredictor(Predictor):
             chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
         words_BWD = self.cache.read(self._word_params, chars_BWC)
         return self._contextualize(params, positions, words_BWD, chars_BWC[..., 0] != 0)
+
+
+def _probabilities(hlm: HLM, params: Params, chars_WC: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Returns the attention of one sentence inside its words, [W, H, Q, C] of each layer, and between them."""
+    words_WD, inside = probed(hlm, params, chars_WC, method="encode_words")
+    _, between = probed(hlm, params, words_WD[None], (chars_WC[:, 0] != 0)[None], method="contextualize")
+    return inside["intra_word"], between["inter_word"]

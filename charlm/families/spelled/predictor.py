@@ -35,8 +35,10 @@ from charlm.families.spelled.model import SpelledLM
 from charlm.families.spelled.units import SpelledUnits, WordUnits
 from charlm.families.subword.gaps import Gap
 from charlm.families.units import Encoded, Joined
-from charlm.families.windows import Text, Window, batches, read_gaps, read_windows, window_around
+from charlm.families.views import MOST_SHOWN, AttentionMap, AttentionView, Views, checked_most, layers_of, refuse_empty
+from charlm.families.windows import Text, Window, batches, read_gaps, read_windows, window_around, windows
 from charlm.nn.apply import applied
+from charlm.nn.probes import probed
 
 
 def read_codes(
@@ -141,6 +143,10 @@ class WordPredictor(Predictor):
         def fill(p: Params, positions_BM: jax.Array, *inputs: Tree, method: str | None) -> jax.Array:
             return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs, positions_BM).logits)
 
+        def probe(p: Params, *inputs: Tree, method: str | None) -> dict[str, list[jax.Array]]:
+            return probed(model, p, *inputs, method=method)[1]
+
+        self._probe = jax.jit(probe, static_argnames="method")
         self._states = jax.jit(states, static_argnames="method")
         self._fill = jax.jit(fill, static_argnames="method")
         self._spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
@@ -184,6 +190,34 @@ class WordPredictor(Predictor):
             Encoding([text[a:b] for a, b in found.offsets], found.offsets, inner_WD, whole_LD.mean(axis=0))
             for text, found, (inner_WD, whole_LD) in zip(texts, read, states, strict=True)
         ]
+
+    def views(self, text: str, most: int = MOST_SHOWN) -> Views:
+        """Returns the attention between the words of a text, and before it that inside words, if the family has any.
+
+        Raises:
+          ValueError: as `Predictor.views`.
+        """
+        checked_most(text, most)
+        units = self._units.fresh()
+        read = self._text(units.encode([text])[0], units)
+        refuse_empty(len(read.ids))
+        around = len(read.prefix) + len(read.suffix)
+        end = windows(read, min(self._longest, most + around))[0].end
+        ids = [*read.prefix, *read.ids[:end], *read.suffix]
+        ((_, codes_BL, mask_BL),) = batches([ids], 1, self._longest, units.pad)
+        inputs, method = self._inputs(units, codes_BL, mask_BL)
+        stacks = jax.device_get(self._probe(self._params, *inputs, method=method))
+        before, after = units.around_shown
+        words = [text[a:b] for a, b in read.offsets[:end]]
+        names, used = (*before, *words, *after), slice(len(ids))
+        whole = AttentionMap(names, names, layers_of(stacks["bert/encoder"], 0, used, used))
+        about = "How much each word reads from each other."
+        views = (*self._inside(units, words), AttentionView("Between words", about, (whole,)))
+        return Views(views, text[: read.offsets[end - 1][1]], "words", end, len(read.ids) - end)
+
+    def _inside(self, units: WordUnits, words: Sequence[str]) -> list[AttentionView]:
+        """Returns the views of what reads the characters of words; none, unless that is attention."""
+        return []
 
     def _text(self, encoded: Encoded, units: WordUnits) -> Text:
         return Text(encoded.content.tolist(), list(encoded.offsets), list(range(len(encoded))), *units.around)

@@ -57,3 +57,7 @@ class Spellings:
         """Returns the characters uint16 [..., C] of codes [...]; zeros at codes that are no spellings."""
         spelled = codes < 0
         return np.where(spelled[..., None], self._rows_NC[np.where(spelled, -1 - codes, 0)], np.uint16(0))
+
+    def spelled(self, code: int) -> str:
+        """Returns the spelling of a code; IndexError if it was not met."""
+        return list(self._numbers)[-1 - code]

@@ -117,6 +117,12 @@ class WordUnits(SpelledUnits):
         """The units before and after a single text (not a pair)."""
         return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
 
+    @property
+    def around_shown(self) -> tuple[list[str], list[str]]:
+        """How the units of `around` are shown to users."""
+        before, after = self.around
+        return ["[CLS]"] * len(before), ["[SEP]"] * len(after)
+
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the words of texts."""
         return texts_in_words(texts, self._splitter, self.codes)

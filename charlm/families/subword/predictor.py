@@ -34,6 +34,16 @@ from charlm.families.subword.generation import GenerationSettings, check_setting
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.scoring import scorer, stretches
 from charlm.families.units import check_ids
+from charlm.families.views import (
+    MOST_SHOWN,
+    SPACE,
+    AttentionMap,
+    AttentionView,
+    Views,
+    checked_most,
+    layers_of,
+    refuse_empty,
+)
 from charlm.families.windows import (
     Text,
     Window,
@@ -44,8 +54,10 @@ from charlm.families.windows import (
     rounded,
     text_of,
     window_around,
+    windows,
 )
 from charlm.nn.apply import applied
+from charlm.nn.probes import probed
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
 
@@ -80,6 +92,7 @@ class SubwordPredictor(Predictor):
         self._width = self.config.hidden
         model, self._params = pretrained.model, pretrained.params
         self._states, self._fill = self._programs(model)
+        self._probe = self._probing(model)
         self._score, self._write = scorer(model), writer(model)
         self._pieces: Pieces | None = None
 
@@ -97,6 +110,10 @@ class SubwordPredictor(Predictor):
             return jax.nn.log_softmax(applied(model, {"params": p})(ids_BL, mask_BL, positions_BM=positions_BM).logits)
 
         return jax.jit(states), jax.jit(fill)
+
+    def _probing(self, model: nn.Module) -> Callable[..., dict[str, list[jax.Array]]]:
+        """Returns a compiled function for the model's attention; it takes what `_programs`' first function takes."""
+        return jax.jit(lambda p, *inputs: probed(model, p, *inputs)[1])
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
         """Returns the model's input arrays; `unknown`: for each row, the texts of unknown pieces by place."""
@@ -154,6 +171,59 @@ class SubwordPredictor(Predictor):
             return Encoding(self._shown(pieces), pieces.offsets, inner_PD, sentence_D)
         spans, vectors_WD = words_of(self._splitter.spans(text), pieces.offsets, inner_PD)
         return Encoding([text[a:b] for a, b in spans], spans, vectors_WD, sentence_D)
+
+    def views(self, text: str, most: int = MOST_SHOWN) -> Views:
+        """Returns the attention between the pieces of a text, its special tokens included.
+
+        Raises:
+          ValueError: as `Predictor.views`.
+        """
+        checked_most(text, most)
+        reader = self._fresh()
+        (pieces,) = reader._texts([text])
+        refuse_empty(len(pieces.ids))
+        around = len(pieces.prefix) + len(pieces.suffix)
+        window = windows(pieces, min(self._longest, most + around))[0]
+        ((_, ids_BL, mask_BL),) = batches([window.ids], 1, self._longest, self._pad)
+        inputs = reader._inputs(ids_BL, mask_BL, [pieces.under(window, self.tokenizer.special.unk)])
+        stacks = jax.device_get(self._probe(self._params, *inputs))
+        token, names = self.tokenizer.token, reader._named(pieces, window)
+        names = [*map(token, pieces.prefix), *names, *map(token, pieces.suffix)]
+        views = reader._views_of(stacks, names, pieces, window)
+        read = text[: max(end for _, end in pieces.offsets[: window.end])]
+        return Views(tuple(views), read, "pieces", window.end, len(pieces.ids) - window.end)
+
+    def _named(self, pieces: Text, window: Window) -> list[str]:
+        """Returns how pieces of a window are shown: as the text has them, with "##" if they continue a word."""
+        names = []
+        for n in range(window.start, window.end):
+            start, end = pieces.offsets[n]
+            follows = n > window.start and pieces.words[n] is not None and pieces.words[n] == pieces.words[n - 1]
+            unknown = pieces.ids[n] == self.tokenizer.special.unk
+            shown = self.tokenizer.token(pieces.ids[n]) if unknown else pieces.text[start:end].strip() or SPACE
+            names.append(f"##{shown}" if follows and not unknown else shown)
+        return names
+
+    def _views_of(
+        self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window
+    ) -> list[AttentionView]:
+        """Returns the views of one window.
+
+        Args:
+          stacks: what `_probe` returned.
+          names: of all positions, special tokens included.
+        """
+        ((_, stack),) = stacks.items()
+        return [AttentionView("Between pieces", self._about_pieces, (self._map(stack, names),))]
+
+    def _map(self, stack: list[np.ndarray], names: Sequence[str], row: int = 0) -> AttentionMap:
+        used = slice(len(names))
+        return AttentionMap(tuple(names), tuple(names), layers_of(stack, row, used, used))
+
+    @property
+    def _about_pieces(self) -> str:
+        seen = "itself and those before it" if isinstance(self.config, GPT2Config) else "each other"
+        return f"How much each piece reads from {seen}; ## marks a piece that continues a word."
 
     def known_words(self, words: KnownWords | Iterable[str]) -> PieceWords:
         """Returns the words that the vocabulary can write, for `fill_mask` to rank; repeated words count once."""

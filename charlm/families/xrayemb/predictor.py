@@ -23,11 +23,14 @@ from charlm.families.spelled.predictor import put_in, read_codes
 from charlm.families.subword.gaps import Gap, find_gaps
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.predictor import SubwordPredictor
-from charlm.families.windows import Text, text_of
+from charlm.families.views import AttentionMap, AttentionView, layers_of
+from charlm.families.windows import Text, Window, text_of
+from charlm.families.xrayemb.chars import END
 from charlm.families.xrayemb.encoder import XREncoder
 from charlm.families.xrayemb.policies import Policy
 from charlm.families.xrayemb.units import XRayEmbUnits
 from charlm.nn.apply import applied
+from charlm.nn.probes import probed
 from charlm.text.subwords import Subwords, SubwordTokenizer
 
 
@@ -65,6 +68,7 @@ class XRayEmbPredictor(SubwordPredictor):
         module = XREncoder(self.config.encoder)
         spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
         self._module_params = self._params["xr_enc"]
+        self._probe_chars = jax.jit(lambda p, chars_UC: probed(module, p, chars_UC)[1])
         self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
 
     def _refusal(self, ability: str) -> ValueError:
@@ -88,6 +92,32 @@ class XRayEmbPredictor(SubwordPredictor):
             return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs).logits)
 
         return jax.jit(states, static_argnums=1), jax.jit(fill, static_argnums=1)
+
+    def _probing(self, model: nn.Module) -> Callable[..., dict[str, list[jax.Array]]]:
+        """Returns a compiled function for the attention, which takes what those of `_programs` take."""
+        run = lambda p, method, *inputs: probed(model, p, *inputs, method=method)[1]
+        return jax.jit(run, static_argnums=1)
+
+    def _views_of(
+        self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window
+    ) -> list[AttentionView]:
+        """Returns the attention between pieces and words, and before it that of XR-Enc, if it is a Transformer."""
+        backbone = next(stack for name, stack in stacks.items() if not name.startswith("xr_enc"))
+        about = f"{self._about_pieces} A word that the encoder reads from its characters is one position."
+        between = AttentionView("Between pieces and words", about, (self._map(backbone, names),))
+        codes = np.array([code for code in pieces.ids[window.start : window.end] if code < 0], np.int32)
+        if not len(codes):
+            return [between]
+        rows_UC = self._units.spellings.rows(codes)
+        (inside,) = jax.device_get(self._probe_chars(self._module_params, rows_UC)).values() or ((),)
+        maps = []
+        for n, row_C in enumerate(rows_UC if len(inside) else ()):
+            used = slice(int((row_C != 0).sum()))
+            word = self._units.spellings.spelled(int(codes[n]))
+            chars = (END, *word[: used.stop - 2], END)
+            maps.append(AttentionMap(chars, chars, layers_of(inside, n, used, used), word))
+        about = f"How much the characters of a word that the encoder reads, {END} at both ends, read from each other."
+        return [*([AttentionView("Inside words", about, tuple(maps))] if maps else []), between]
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
         """Returns the name of the model's method, and its inputs."""
