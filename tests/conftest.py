@@ -61,7 +61,10 @@ SHARED_RUNS = (  # files that share a fixture of the session, which every worker
         "test_memory.py", "test_sharding.py", "test_step.py", "test_units.py", "test_setups.py", "test_main.py",
         "test_predict.py", "test_convert_hlm.py", "test_predictor_hlm.py", "test_stored_runs.py",
         "test_scanned_runs.py", "test_planning.py", "test_api_model.py", "test_served_models.py",
-        "test_ship.py",
+        "test_ship.py", "test_fine_tuning.py", "test_batching_rows.py", "test_task_rows.py",
+        "test_robustness_adversarial.py", "test_robustness_batches.py", "test_robustness_call.py",
+        "test_robustness_cells.py", "test_robustness_command.py", "test_robustness_measure.py",
+        "test_robustness_render.py", "test_robustness_render_page.py", "test_robustness_sensitivity.py",
     ),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -130,6 +130,20 @@ def main(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     """Runs the command that trains as `python("-m", "charlm.main", ...)` would, but for the seconds of its imports."""
     import charlm.main  # here, since configs of tests import this module while that one runs as a command
 
+    return _in_process("charlm/main.py", charlm.main.main, arguments, cwd)
+
+
+def corpus_command(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Runs the command that encodes corpora as `python("-m", "charlm.data.corpus", ...)` would."""
+    import charlm.data.corpus.__main__
+
+    return _in_process("charlm/data/corpus/__main__.py", charlm.data.corpus.__main__.main, arguments, cwd)
+
+
+def _in_process(
+    name: str, program: Callable[[Any], None], arguments: Sequence[str], cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program that reads a config from the command line, with its output and exit status."""
     out, errors, code = io.StringIO(), io.StringIO(), 0
     log = logging.getLogger("charlm")
     # As in a new process: what an earlier command shows its lines with would go on writing where that one did.
@@ -140,10 +154,10 @@ def main(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(errors),
-        mock.patch.object(sys, "argv", ["charlm/main.py", *arguments]),
+        mock.patch.object(sys, "argv", [name, *arguments]),
     ):
         try:
-            cli.run(charlm.main.main)
+            cli.run(program)
         except SystemExit as end:
             code = end.code or 0
     return subprocess.CompletedProcess(arguments, code, out.getvalue(), errors.getvalue())

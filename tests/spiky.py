@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.config import get_config
+from charlm.config import from_dict, get_config, to_json
 from charlm.core.learning import Learning
 from charlm.core.optimizer import learning_rate, make_optimizer
 from charlm.core.profiling import StepProfiler
@@ -133,7 +135,15 @@ def spiky_config(policy: str = ""):
 
 
 def program_of(config, devices: int):
-    """Returns the program of a run, and its first state."""
+    """Returns the program of a run, and its first state; the same for runs that differ in their local disk alone."""
+    config = config.copy_and_resolve_references()
+    config.train.local_dir = ""
+    return _program(to_json(config), devices)
+
+
+@functools.cache
+def _program(text: str, devices: int):
+    config = from_dict(json.loads(text))
     mesh = make_mesh(config, jax.devices()[:devices])
     optimizer = make_optimizer(config.optim, rate_of(config))
     make = lambda: new_state({"linear": {"kernel": jnp.zeros((FEATURES, 1))}}, optimizer, new_history(config.train))

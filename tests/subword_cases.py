@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from flax import traverse_util
+from programs import applied
 from safetensors.numpy import save_file
 
 from charlm.convert.__main__ import main
@@ -48,8 +49,7 @@ def apply(family: str, *arguments: Any, head: str = "", changed: Any = None, **n
     """Runs our model of a family's first case; `changed` is a module to run in its place with the same parameters."""
     model, params = ours(family, head)
     static = {name: named.pop(name) for name in list(named) if isinstance(named[name], bool)}
-    run = jax.jit(lambda p, a, n: (changed or model).apply({"params": p}, *a, **n, **static))
-    return run(params, arguments, named)
+    return applied(changed or model, **static)(params, *arguments, **named)
 
 
 def write_release(folder: Path, family: str, name: str = "", **config: Any) -> Path:

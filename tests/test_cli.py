@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from small_run import main
 
 from charlm.config import flatten, get_config
 
@@ -75,7 +76,8 @@ def test_help_and_mistakes_do_not_import_jax():
     ],
 )
 def test_mistakes_are_one_line(arguments, message):
-    result = run_main(*arguments)
+    own = any(argument.startswith(("--workdir", "--profile")) for argument in arguments)  # flags of `__main__`
+    result = run_main(*arguments) if own else main(*arguments)
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: {message}")
     assert result.stderr.count("\n") == 1

@@ -18,6 +18,7 @@ from several_processes import PROGRAM, Processes
 from small_run import metrics_without_timings, on_devices
 
 import charlm.training.train
+from charlm.config import to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core import checksums, hosts
 from charlm.training.train import train
@@ -94,19 +95,6 @@ def test_a_run_of_one_process_goes_on_in_two(trained, together):
     np.testing.assert_allclose(losses(workdir), losses(trained.workdir), atol=1e-5, err_msg=together.read(0))
 
 
-def test_one_process_reads_a_model_while_the_other_does_not(trained, tmp_path, monkeypatch):
-    """As pre-training does that starts from a checkpoint: the text is prepared by one process after the other."""
-    alone = (
-        "    if hosts.is_primary():\n        from_pretrained(sys.argv[2])\n    print(hosts.total(1), 'were there')\n"
-    )
-    body = PROGRAM.index("    (fine_tune")
-    program = "from charlm.families.pretrained import from_pretrained\n" + PROGRAM[:body] + alone
-    monkeypatch.setattr(several_processes, "PROGRAM", program)
-    together = Processes(tmp_path, [trained.new_config()] * 2, [trained.workdir] * 2)
-    assert together.end(60) == [0, 0], together.read(0) + together.read(1)
-    assert "2 were there" in together.read(0)
-
-
 def test_what_fails_on_one_fails_on_both_at_once(trained, tmp_path):
     configs = [trained.new_config(), trained.new_config()]
     (tmp_path / "file").write_text("")
@@ -120,31 +108,67 @@ def test_what_fails_on_one_fails_on_both_at_once(trained, tmp_path):
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_two_folders_are_not_one_workdir(trained, tmp_path, monkeypatch, begun):
-    config = trained.new_config()
-    config.train.steps = 20
-    if begun:
-        trained.copy(tmp_path / "one")
-    monkeypatch.setattr(several_processes, "PROGRAM", PROGRAM.replace("start_logging()", "hosts.SHARED_SECONDS = 1"))
-    together = Processes(tmp_path, [config] * 2, [tmp_path / "one", tmp_path / "other"])
-    assert together.end() == [1, 1]
-    for i, name in enumerate(("one", "other")):
-        assert f"{name} must be one folder that all hosts share" in together.read(i)
-    assert (tmp_path / "one").exists() == begun
-    assert not list(tmp_path.glob("*/.shared*"))
+# One process reads a model while the other does not, as pre-training does that starts from a checkpoint; then runs that
+# both refuse. All in the same processes: what a process that fails does to the other has tests of its own.
+REFUSED = (
+    PROGRAM[: PROGRAM.index("with hosts.ending")]
+    + """
+from charlm.families.pretrained import from_pretrained
+hosts.SHARED_SECONDS = 1
+if hosts.is_primary():
+    from_pretrained(sys.argv[2])
+print(hosts.total(1), "were there")
+here = Path(sys.argv[1]).parent
+for name, workdir in json.loads((here / f"workdirs_{sys.argv[5]}.json").read_text()).items():
+    try:
+        train(from_dict(json.loads((here / f"{name}_{sys.argv[5]}.json").read_text())), workdir)
+    except ValueError as error:
+        print(f"{name}: {error}", flush=True)
+"""
+)
 
 
-def test_two_configs_are_not_one_run(trained, tmp_path):
-    configs = [trained.new_config(), trained.new_config()]
-    configs[1].data.prefetch = 0  # of the host
-    configs[1].optim.learning_rate = 0.5
-    together = Processes(tmp_path, configs, [tmp_path / "run"] * 2)
-    assert together.end() == [1, 1]
-    assert "error: process 1: not the config of process 0: optim.learning_rate is 0.5, there 0.003" in together.read(1)
-    assert "prefetch" not in together.read(1)
-    assert "error: process 0: another process has another config" in together.read(0)
-    assert not (tmp_path / "run").exists()
+@pytest.fixture(scope="module")
+def refused(trained, tmp_path_factory):
+    """Two processes that refused to train with two folders, whether or not one had a run, and with two configs."""
+    folder = tmp_path_factory.mktemp("refused")
+    configs = {name: [trained.new_config() for _ in range(2)] for name in ("begun", "new", "config")}
+    for config in configs["begun"] + configs["new"]:
+        config.train.steps = 20
+    configs["config"][1].data.prefetch = 0  # of the host
+    configs["config"][1].optim.learning_rate = 0.5
+    trained.copy(folder / "begun_one")
+    for i, which in enumerate(("one", "other")):
+        for name, both in configs.items():
+            (folder / f"{name}_{i}.json").write_text(to_json(both[i]))
+        workdirs = {name: str(folder / f"{name}_{which}") for name in ("begun", "new")}
+        (folder / f"workdirs_{i}.json").write_text(json.dumps(workdirs | {"config": str(folder / "config_run")}))
+    with mock.patch.object(several_processes, "PROGRAM", REFUSED):
+        together = Processes(folder, [trained.new_config()] * 2, [trained.workdir] * 2)
+    assert together.end(120) == [0, 0], together.read(0) + together.read(1)
+    return together
+
+
+def test_one_process_reads_a_model_while_the_other_does_not(refused):
+    """The text is prepared by one process after the other."""
+    assert "2 were there" in refused.read(0)
+
+
+@pytest.mark.parametrize("name", ["begun", "new"])
+def test_two_folders_are_not_one_workdir(refused, name):
+    folder = refused.logs[0].parent
+    for i, which in enumerate(("one", "other")):
+        assert f"{name}_{which} must be one folder that all hosts share" in refused.read(i)
+    assert (folder / f"{name}_one").exists() == (name == "begun")
+    assert not list(folder.glob("*/.shared*"))
+
+
+def test_two_configs_are_not_one_run(refused):
+    message = "config: not the config of process 0: optim.learning_rate is 0.5, there 0.003"
+    assert message in refused.read(1)
+    assert "prefetch" not in refused.read(1)
+    assert "config: another process has another config" in refused.read(0)
+    assert not (refused.logs[0].parent / "config_run").exists()
 
 
 @pytest.mark.parametrize(

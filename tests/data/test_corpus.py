@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from reading import decoded_words, expected_words, never, quiet
+from small_run import corpus_command
 from tiny_models import release
 
 from charlm.config import load_config_file
@@ -389,17 +390,17 @@ def test_command_line_errors_are_one_line(config, tmp_path):
         ("--config.text.splitter=rule", "error: text.splitter='rule' is not one of spacy, rules, reference, spaces;"),
         ("stray", "error: unexpected argument 'stray'"),
     ):
-        result = run_cli(*cli_arguments(config), argument)
+        result = corpus_command(*cli_arguments(config), argument)
         assert result.returncode == 1
         assert result.stderr.startswith(message)
         assert result.stderr.count("\n") == 1
-    assert run_cli().stderr.startswith("error: --config is missing")
+    assert corpus_command().stderr.startswith("error: --config is missing")
 
 
 def test_command_line_encodes_what_the_contextual_stage_of_char2subword_finds(config, documents):
     own = [f"--config.data.cache_dir={config.data.cache_dir}", f"--config.data.train={config.data.train[0]}"]
     own += ["--config.text.splitter=rules", "--config.data.encode_processes=1"]
-    result = run_cli("--config=configs/char2subword_base.py:tiny", *own)
+    result = corpus_command("--config=configs/char2subword_base.py:tiny", *own)
     assert result.returncode == 0, result.stderr
     assert [line.split()[1] for line in result.stdout.splitlines()] == ["split", "train", "heldout"]
     run = load_config_file(f"{ROOT}/configs/char2subword_base.py:tiny")
@@ -416,7 +417,7 @@ def test_command_line_encodes_what_the_contextual_stage_of_char2subword_finds(co
     ],
 )
 def test_command_line_says_when_there_is_nothing_to_encode(name, message):
-    result = run_cli(f"--config=configs/{name}", "--config.init_from=x", "--config.data.train=x.txt")
+    result = corpus_command(f"--config=configs/{name}", "--config.init_from=x", "--config.data.train=x.txt")
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: {message}")
     assert result.stderr.count("\n") == 1
@@ -433,7 +434,7 @@ def test_it_builds_no_vocabulary_that_the_run_takes_over(config, documents):
 
 def test_command_line_splits_lists_of_corpora(config, documents, tmp_path):
     arguments = [argument for argument in cli_arguments(config) if "data.train" not in argument]
-    result = run_cli(*arguments, f"--config.data.train={tmp_path}/text/a.txt,{tmp_path}/text/b.txt")
+    result = corpus_command(*arguments, f"--config.data.train={tmp_path}/text/a.txt,{tmp_path}/text/b.txt")
     assert result.returncode == 0, result.stderr
     corpora = [line.split()[0] for line in result.stdout.splitlines()[1:]]
     assert corpora[:2] == [f"{tmp_path}/text/a.txt", f"{tmp_path}/text/b.txt"]

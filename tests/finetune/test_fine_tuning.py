@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from finetune.tiny_tasks import (
     write_questions,
     write_table,
 )
+from flax import traverse_util
 from small_run import ROOT, main, on_devices
 
 from charlm.config import split_lists, to_json, validate
@@ -43,7 +45,7 @@ def _one_shape(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _one_device():
-    """More take longer; taggers of every family are trained on all eight."""
+    """More take longer; taggers are trained on all eight."""
     with on_devices(1):
         yield
 
@@ -83,20 +85,20 @@ def small(task, init_from, train, dev=None, **changes):
 
 
 # Text side and head meet in the other cells again, which are left to the slow tests: a head is the same class in every
-# family, and how a family reads words, texts and pairs of them for it, `tests/families/test_units.py` has. Classes are
-# learned by CharacterBERTs, too, in a file of their own.
+# family, and how a family reads words, texts and pairs of them for it, `tests/families/test_units.py` has. HLMs learn
+# to tag in `learned` below, other families in files of their own.
 QUICK = {
-    "hlm": {"tagging"},
-    "bert": {"classification", "regression", "tagging", "question_answering", "ranking"},
-    "roberta": {"tagging"},
+    "hlm": set(),
+    "bert": {"classification", "regression", "question_answering", "ranking"},
+    "roberta": set(),
     "gpt2": {"tagging"},
     "charbert": {"tagging"},
-    "char2subword": {"tagging"},
+    "char2subword": set(),
 }
 
 
 def cells():
-    """Every family with every task: every family with a tagger, every task with BERT in the quick tests."""
+    """Every family with every task; every task, and a tagger on eight devices, is among the quick ones."""
     for family in FAMILIES:
         for task in ("classification", "regression", "tagging", "question_answering", "ranking"):
             again = task not in QUICK[family]
@@ -287,13 +289,26 @@ def test_what_has_no_labels_is_predicted_and_not_scored(tmp_path):
     assert words == ["the", "cat", "a", "dog"]
 
 
-def test_changed_data_is_not_gone_on_with(tmp_path):
-    train, dev = write_data("classification", tmp_path)
-    config = lambda: small("classification", quickest(), train, dev, train__epochs=1)
-    fine_tune(config(), str(tmp_path / "run"))
-    train.write_text(train.read_text().replace("the ", "a "))
-    with pytest.raises(ValueError, match=r"data.train"):
-        fine_tune(config(), str(tmp_path / "run"))
+@pytest.fixture(scope="module")
+def classified(tmp_path_factory):
+    """The folder, the training data and the config of a run that learned nothing in particular."""
+    folder = tmp_path_factory.mktemp("classified")
+    train, dev = write_data("classification", folder)
+    config = lambda **changes: small("classification", quickest(), train, dev, train__epochs=1, **changes)
+    with on_devices(1), mock.patch.object(batching, "QUANTILES", (1.0,)):
+        fine_tune(config(), str(folder / "run"))
+    return folder / "run", train, config
+
+
+def test_changed_data_is_not_gone_on_with(classified):
+    run, train, config = classified
+    text = train.read_text()
+    train.write_text(text.replace("the ", "a "))
+    try:
+        with pytest.raises(ValueError, match=r"data.train"):
+            fine_tune(config(), str(run))
+    finally:
+        train.write_text(text)
 
 
 def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path, monkeypatch, log_lines):
@@ -315,21 +330,26 @@ def test_patience_ends_training_and_the_best_epoch_is_kept(tmp_path, monkeypatch
 
 def test_what_is_frozen_stays_and_the_head_has_its_own_rate(tmp_path):
     train, dev = write_data("classification", tmp_path)
-    config = small("classification", quickest(), train, dev, train__epochs=1)
-    frozen(config)
-    fine_tune(config, str(tmp_path / "frozen"))
-    before, after = from_pretrained(quickest()).params, from_pretrained(tmp_path / "frozen").params
+    config = small("classification", quickest(), train, dev, train__epochs=1, optim__head_learning_rate=0.1)
+    config.optim.freeze = ("^bert/encoder/",)
+    fine_tune(config, str(tmp_path / "run"))
+    before, after = from_pretrained(quickest()).params, from_pretrained(tmp_path / "run").params
     for a, b in zip(_leaves(before["bert"]["encoder"]), _leaves(after["bert"]["encoder"]), strict=True):
         np.testing.assert_array_equal(a, b)
-    config = small(
-        "classification", quickest(), train, dev, train__epochs=1, optim__learning_rate=1e-9,
-        optim__head_learning_rate=0.1,
-    )  # fmt: skip
-    fine_tune(config, str(tmp_path / "head"))
-    after = from_pretrained(tmp_path / "head").params
-    for a, b in zip(_leaves(before["bert"]["encoder"]), _leaves(after["bert"]["encoder"]), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-6)
+    moved = lambda tree, other: max(np.abs(a - b).max() for a, b in zip(_leaves(tree), _leaves(other), strict=True))
+    steps, rate = 6, 3e-3  # AdamW moves a number by at most about its rate in a step
+    assert 1e-4 < moved(before["bert"]["embed"], after["bert"]["embed"]) < 1.5 * steps * rate
     assert np.abs(np.asarray(after["label"]["kernel"])).max() > 0.1
+
+
+def test_the_setup_of_a_frozen_model_leaves_the_head_alone_to_be_trained():
+    config = get_config("classification")
+    frozen(config)
+    (pattern,) = config.optim.freeze
+    names = traverse_util.flatten_dict({**from_pretrained(quickest()).params, "label": {"kernel": 0}}, sep="/")
+    assert {name for name in names if not re.search(pattern, name)} == {
+        name for name in names if name.startswith(("label/", "head/", "bert/pooler/"))
+    }
 
 
 @pytest.mark.parametrize("name", ["config.json", "data.json"])
@@ -344,16 +364,12 @@ def test_a_folder_with_odd_files_is_one_line(tmp_path, name):
         fine_tune(config, str(run))
 
 
-def test_a_run_of_another_config_is_not_gone_on_with(tmp_path):
-    train, dev = write_data("classification", tmp_path)
-    fine_tune(small("classification", quickest(), train, dev, train__epochs=1), str(tmp_path / "run"))
-    other = small("classification", quickest(), train, dev, train__epochs=1, optim__learning_rate=1.0)
+def test_a_run_of_another_config_is_not_gone_on_with(classified):
+    run, _, config = classified
     with pytest.raises(ValueError, match=r"holds a run of another config: optim.learning_rate is 1.0, there 0.003"):
-        fine_tune(other, str(tmp_path / "run"))
+        fine_tune(config(optim__learning_rate=1.0), str(run))
     may_change = {"train__stall_minutes": 5.0, "model__attention_kernel": "einsum", "model__scan_layers": True}
-    assert fine_tune(
-        small("classification", quickest(), train, dev, train__epochs=1, **may_change), str(tmp_path / "run")
-    )
+    assert fine_tune(config(**may_change), str(run))
 
 
 @pytest.mark.parametrize(

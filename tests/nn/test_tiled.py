@@ -85,11 +85,11 @@ def assert_near(got: tuple[Any, ...], want: tuple[Any, ...], tolerance: float) -
 
 
 # One query; a tile that is not full, and one that is; more keys than queries; several tiles of 128 and of 256.
-SIZES = [(1, 1), (1, 200), (7, 7), (128, 128), (100, 257), (300, 300)]
-LONG = [pytest.param(n, n, marks=pytest.mark.slow) for n in (1100, 4096)]
+SIZES = [(1, 200), (128, 128), (100, 257), (300, 300)]
+MORE = [pytest.param(n, n, marks=pytest.mark.slow) for n in (1, 7, 1100, 4096)]
 
 
-@pytest.mark.parametrize(("queries", "keys"), [*SIZES, *LONG])
+@pytest.mark.parametrize(("queries", "keys"), [*SIZES, *MORE])
 def test_values_and_gradients_are_those_of_plain_products(queries, keys):
     case = Case(2, queries, keys, 2, 8)
     for rate in (0.0, 0.3) if keys == 257 else (0.3,):
@@ -187,9 +187,10 @@ def test_tiles_leave_little_of_a_window_empty(length, size):
 # ---- Devices ----
 
 
-@pytest.mark.parametrize(
-    ("shape", "chip"), [((2, 2, 2), "tpu"), ((8, 1, 1), "tpu"), ((1, 2, 4), "tpu"), ((2, 2, 2), "gpu")]
-)
+GPU = pytest.param((2, 2, 2), "gpu", marks=pytest.mark.slow)  # spread by the same code
+
+
+@pytest.mark.parametrize(("shape", "chip"), [*((n, "tpu") for n in ((2, 2, 2), (8, 1, 1), (1, 2, 4))), GPU])
 def test_any_mesh_computes_and_draws_the_same(shape, chip):
     case = Case(4, 40, 40, 2, 128, chip=chip)  # four rows do not divide by eight devices, nor two heads by four
     attend = functools.partial(case.tiled, rate=0.3)

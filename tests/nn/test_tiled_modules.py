@@ -110,8 +110,8 @@ def test_disentangled_attention_is_the_same_by_tiles(calls, queries):
                                                     mutable=["intermediates"]))  # fmt: skip
     assert sown[1]["intermediates"]["probs"][0].shape == (2, 2, queries, 150)
     assert len(calls) == 1  # whoever reads probabilities gets them from the reference
-    drawn = lambda seed: jax.jit(lambda: make(PALLAS, 0.5).apply(
-        {"params": params}, x, mask, positions, queries, False, rngs={"dropout": jax.random.key(seed)}))()  # fmt: skip
+    drawn = jax.jit(lambda seed: make(PALLAS, 0.5).apply(
+        {"params": params}, x, mask, positions, queries, False, rngs={"dropout": jax.random.key(seed)}))  # fmt: skip
     first = drawn(0)
     np.testing.assert_array_equal(drawn(0), first)
     assert np.abs(drawn(1) - first).mean() > 0.05

@@ -33,10 +33,32 @@ def command(capsys, monkeypatch):
     return run
 
 
+@pytest.fixture(scope="module")
+def kept():
+    """Models by path, loaded and compiled once for all tests that only ask them."""
+    return {}
+
+
 @pytest.fixture
-def ask(trained, command):
+def ask_kept(command, kept, monkeypatch):
+    """Runs a command on a model that stays as it is."""
+
+    def run(name, checkpoint, *arguments, stdin=""):
+        with monkeypatch.context() as patch:
+            load = Predictor.from_checkpoint
+            once = lambda path, **options: (
+                kept.get((path, *options.items())) or kept.setdefault((path, *options.items()), load(path, **options))
+            )
+            patch.setattr(Predictor, "from_checkpoint", once)
+            return command(name, checkpoint, *arguments, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture
+def ask(trained, ask_kept):
     """Runs a command on the finished run."""
-    return lambda name, *arguments, stdin="": command(name, trained.workdir, *arguments, stdin=stdin)
+    return lambda name, *arguments, stdin="": ask_kept(name, trained.workdir, *arguments, stdin=stdin)
 
 
 def test_encode_arguments(ask):
@@ -61,8 +83,9 @@ def test_encode_lines_of_standard_input(ask):
     assert [set(line) for line in lines] == [{"text", "sentence"}] * 2
 
 
-def test_encode_says_how_many_words_were_there_already(ask):
-    status, _, errors = ask("encode", "--stats", stdin="a cat\n" * 200)  # more lines than are read at a time
+def test_encode_says_how_many_words_were_there_already(command, trained):
+    lines = "a cat\n" * 200  # more than are read at a time
+    status, _, errors = command("encode", trained.workdir, "--stats", stdin=lines)
     assert status == 0
     assert re.fullmatch(
         r"word cache: \d+ of \d+ distinct words read were there \(\d+\.\d %\), it holds 4 of .*\n", errors
@@ -196,9 +219,9 @@ def test_help_needs_no_jax(tmp_path):
 
 
 @pytest.fixture
-def ask_tiny(command):
+def ask_tiny(ask_kept):
     """Runs a command on a tiny model of a family."""
-    return lambda family, name, *arguments, stdin="": command(name, release(family), *arguments, stdin=stdin)
+    return lambda family, name, *arguments, stdin="": ask_kept(name, release(family), *arguments, stdin=stdin)
 
 
 def test_a_hugging_face_folder_is_asked_like_a_run(ask_tiny):

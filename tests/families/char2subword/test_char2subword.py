@@ -150,7 +150,7 @@ def test_the_equations_give_the_golden_results(tmp_path):
 def test_attention_among_characters_is_that_of_the_equations(golden, change):
     chars = golden["char_ids"][:3]
     model = Char2Subword(dataclasses.replace(SHAPE, **change))
-    found = model.apply({"params": golden_params()}, jnp.asarray(chars), method="attention")
+    found = applied(model, method="attention")(golden_params(), chars)
     assert found.shape == (3, SHAPE.layers, SHAPE.heads, *chars.shape[1:] * 2)
     p = {name: value.astype(np.float64) for name, value in load_file(GOLDENS / "module_a.safetensors").items()}
     for row, probs_LHCC in zip(chars, np.asarray(found), strict=True):

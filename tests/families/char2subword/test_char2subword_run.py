@@ -286,6 +286,7 @@ def test_heldout_text_is_always_hidden_alike_and_wholly(stages):
     assert shares == (1.0, 0.0)
 
 
+@pytest.mark.slow
 def test_evaluation_does_not_depend_on_the_batch_size(stages):
     params = load_state(stages, 2).params
     config = stages.contextual(data__batch_size=6, data__table_shards=1)
@@ -326,6 +327,7 @@ def test_eight_devices_compute_what_one_does(stages, mesh):
     assert run.train_step._cache_size() == 1
 
 
+@pytest.mark.slow  # by the step of every family, which `tests/core/test_sharding.py` has
 def test_micro_batches_are_summed_exactly(stages):
     """Cut into two micro-batches or not: the same labels, and without dropout the same gradient."""
     iterator = iter(stages.runs[1].train_batches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 
@@ -17,6 +18,7 @@ from charlm.families.pretrained import from_pretrained
 from charlm.predict import main
 
 TEXTS = ["The birds of a town.", "", "naïve Birds"]
+LONGEST = 8  # positions of a text
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +28,18 @@ def predictor():
 
 def states_alone(predictor, words):
     """Returns the last states [L, D] of one text."""
-    model = predictor.pretrained
-    units = units_of(model)
+    units, read = _reader(predictor)
     (encoded,) = units.encode_words([words])
     row = units.join(encoded)
-    batch = jax.tree.map(lambda x: x[None], units.pack([row], units.measure([[row]], 1, row.length)))
-    return np.asarray(units.states(model.config, model.params, batch))[0]
+    batch = jax.tree.map(lambda x: x[None], units.pack([row], units.widest(1, LONGEST)))
+    return np.asarray(read(predictor.pretrained.params, batch))[0, : row.length]
+
+
+@functools.cache
+def _reader(predictor):
+    model = predictor.pretrained
+    units = units_of(model)
+    return units, jax.jit(lambda params, batch: units.states(model.config, params, batch))
 
 
 def test_words_have_the_last_states_of_their_positions(predictor):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from programs import applied
 from small_characterbert import characterbert
 
 from charlm.families.characterbert.characters import PAD, shown, spell_rows
@@ -52,13 +53,13 @@ def test_states_are_those_of_the_padded_reading(model):
     (encoded,) = units.encode_words([WORDS])
     row = units.join(encoded)
     batch = jax.tree.map(lambda x: x[None], units.pack([row], units.measure([[row]], 1, row.length)))
-    ours = units.states(model.config, model.params, batch)
+    ours = jax.jit(lambda params, batch: units.states(model.config, params, batch))(model.params, batch)
     chars_LC = units.spellings.rows(row.content[:, 0])
     whole = np.where(chars_LC == 0, PAD, chars_LC)[None]
     index = np.arange(row.length, dtype=np.int32)[None, None]
     padded = SpelledBatch((whole,), index, index * 0 - 1, index * 0, index >= 0)
     plain = {name: model.params[name] for name in ("bert", "cnn")}
-    theirs = CharacterBert(model.config).apply({"params": plain}, padded).states_BLD
+    theirs = applied(CharacterBert(model.config))(plain, padded).states_BLD
     np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 

@@ -254,11 +254,11 @@ def test_eight_devices_compute_what_one_does(charbert, mesh):
 
 
 MORE_VARIANTS = [
-    pytest.param(name, marks=pytest.mark.slow) for name in ("no_gru", "no_interaction", "advbert", "roberta")
+    pytest.param(name, marks=pytest.mark.slow) for name in ("no_nlm", "no_gru", "no_interaction", "advbert", "roberta")
 ]
 
 
-@pytest.mark.parametrize("variant", ["no_nlm", "reference", *MORE_VARIANTS])
+@pytest.mark.parametrize("variant", ["reference", *MORE_VARIANTS])
 def test_variants_train(charbert, variant):
     shape = charbert.config().to_dict()["model"]
     config = load_config_file(f"configs/charbert_base.py:{variant}") if variant else None

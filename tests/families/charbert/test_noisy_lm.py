@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from types import SimpleNamespace
 
@@ -75,9 +76,14 @@ def naive(params, batch):
     return sums
 
 
+@functools.partial(jax.jit, static_argnames="nlm")
+def sums_of(params, batch, nlm=True):
+    return noisy_sums(Linear(), params, batch, None, nlm=nlm)
+
+
 def test_sums_equal_a_loop_over_labels():
     params, batch = params_of(), one(batch_of(3, 1, 12))
-    got, want = noisy_sums(Linear(), params, batch, None), naive(params, batch)
+    got, want = sums_of(params, batch), naive(params, batch)
     assert 0 < want["nlm_right"] < want["nlm_labels"]
     assert 0 < want["mlm_right"] < want["mlm_labels"] != want["nlm_labels"]
     for name, value in want.items():
@@ -88,7 +94,7 @@ def test_sums_equal_a_loop_over_labels():
 
 def test_without_noisy_language_modelling_there_is_one_part():
     params, batch = params_of(), one(batch_of(3, 1, 12))
-    both, alone = (noisy_sums(Linear(), params, batch, None, nlm=nlm) for nlm in (True, False))
+    both, alone = (sums_of(params, batch, nlm) for nlm in (True, False))
     assert float(alone.mlm_nats) == float(both.mlm_nats)
     assert float(alone.nlm_labels) == float(alone.nlm_nats) == 0
 
@@ -96,23 +102,27 @@ def test_without_noisy_language_modelling_there_is_one_part():
 SGD = optax.sgd(1.0)  # so that the update is the gradient
 
 
+LOSS_SUMS = lambda params, batch, key: noisy_sums(Linear(), params, batch, key)
+STEP = jax.jit(make_train_step(LOSS_SUMS, SGD, 0, weights=label_weights))
+
+
 def step_of(batch, params):
-    loss_sums = lambda params, batch, key: noisy_sums(Linear(), params, batch, key)
-    step = jax.jit(make_train_step(loss_sums, SGD, 0, weights=label_weights))
-    state, sums, norm = step(new_state(params, SGD), batch)
+    state, sums, norm = STEP(new_state(params, SGD), batch)
     return jax.tree.map(jnp.subtract, params, state.params), sums, norm
+
+
+@jax.jit
+@jax.value_and_grad
+def both_means(params, batch):
+    sums = noisy_sums(Linear(), params, batch, None)
+    return sums.mlm_nats / jnp.maximum(sums.mlm_labels, 1) + sums.nlm_nats / jnp.maximum(sums.nlm_labels, 1)
 
 
 @pytest.mark.parametrize("labelled", [(0.7, 0.4), (0.7, 0.0), (0.0, 0.4), (0.0, 0.0)])
 def test_the_gradient_is_that_of_both_means_over_all_labels(labelled):
     params, batch = params_of(), batch_of(1, 1, 6, labelled=labelled)
     grads, sums, norm = step_of(batch, params)
-
-    def loss(params):
-        sums = noisy_sums(Linear(), params, one(batch), None)
-        return sums.mlm_nats / jnp.maximum(sums.mlm_labels, 1) + sums.nlm_nats / jnp.maximum(sums.nlm_labels, 1)
-
-    value, want = jax.jit(jax.value_and_grad(loss))(params)
+    value, want = both_means(params, one(batch))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-6), grads, want)
     assert mean_loss(jax.device_get(sums), 2) == pytest.approx(float(value))
     assert math.isfinite(float(norm))  # without any label, too

@@ -28,6 +28,7 @@ from charlm.families.hlm.released_config import OWN_KEYS, to_theirs
 from charlm.families.hlm.shape import model_config
 from charlm.predict import Predictor
 from charlm.text.chars import CharVocab
+from charlm.training.run import build
 
 MODELS = [
     *(("reference", MASKED_LM, layers) for layers in (0, 1)),
@@ -195,8 +196,9 @@ def test_a_fine_tuned_checkpoint_gives_vectors_and_says_that_it_fills_nothing(tm
         predictor.fill_mask("so [MASK:2]")
 
 
-def test_training_starts_from_an_imported_checkpoint_and_is_exported_again(tmp_path):
-    """init_from needs nothing else: the released characters by name, sizes from the config."""
+@pytest.fixture
+def imported(tmp_path):
+    """The config of a run that starts from an imported checkpoint, whose numbers are random, and the imported state."""
     config = small_config(write_text(tmp_path / "text.txt", lines=60), tmp_path / "cache")
     config.model.update(vocab_size=1024, wiring="reference", position_buckets=256)
     config.text.char_vocab = "released"
@@ -213,12 +215,30 @@ def test_training_starts_from_an_imported_checkpoint_and_is_exported_again(tmp_p
     config.init_from = str(tmp_path / "ours")
     config.train.update(steps=1, eval_every=1, checkpoint_every=1)
     config.optim.learning_rate = 0.0
+    return config, target, load_file(tmp_path / "release" / "model.safetensors")
+
+
+def same_state(found, before):
+    for name, value in before.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+@pytest.mark.slow
+def test_training_starts_from_an_imported_checkpoint_and_is_exported_again(imported, tmp_path):
+    config, _, before = imported
     with on_devices(1):
         charlm.training.train.train(config, str(tmp_path / "run"))
     assert run("export", f"--checkpoint={tmp_path / 'run'}", f"--output={tmp_path / 'out'}") == 0
-    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("release", "out"))
-    for name, value in before.items():
-        np.testing.assert_array_equal(after[name], value, err_msg=name)  # the learning rate was 0
+    same_state(load_file(tmp_path / "out" / "model.safetensors"), before)  # the learning rate was 0
+
+
+def test_a_run_starts_from_an_imported_checkpoint(imported, tmp_path):
+    """init_from needs nothing else: the released characters by name, sizes from the config."""
+    config, target, before = imported
+    with on_devices(1):
+        made = build(config, MaskedCharacters.prepare(config))
+    params = made.objective.load_params(config.init_from, made.abstract_state.params, target.params)
+    same_state(export_state(target.table, (), jax.device_get(params)), before)
 
     config.text.char_vocab = ""
     assert MaskedCharacters.prepare(config).vocab == CharVocab.released()  # those of init_from

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from programs import initial
+from programs import applied, initial
 from subword_cases import apply, case, ours
 
 from charlm.config import get_config
@@ -92,7 +92,7 @@ def test_rows_do_not_see_each_other(family):
 
 def embedded(family, ids):
     model, params = ours(family)
-    return model.apply({"params": params}, ids, method="embed_tokens")
+    return applied(model, method="embed_tokens")(params, ids)
 
 
 @BOTH
@@ -199,7 +199,7 @@ def test_a_model_without_pooler_has_none():
     model, params = ours("bert", ENCODER)
     config = dataclasses.replace(model.config, pooler=False)
     rest = {name: value for name, value in params.items() if name != "pooler"}
-    output = Bert(config).apply({"params": rest}, batch("bert"))
+    output = applied(Bert(config))(rest, batch("bert"))
     assert output.pooled_BD is None
     with pytest.raises(ValueError, match="next_sentence=True needs pooler=True"):
         jax.eval_shape(lambda: BertForMaskedLM(config, next_sentence=True).init(jax.random.key(0), batch("bert")))
@@ -245,7 +245,7 @@ def test_dropout_follows_its_key(small):
     drawn = jax.jit(functools.partial(loss, SMALL))
     losses = [float(drawn(small, seed)) for seed in (0, 0, 1)]
     assert losses[0] == losses[1] != losses[2]
-    assert losses[0] != float(loss(SMALL, small))
+    assert losses[0] != float(jax.jit(functools.partial(loss, SMALL))(small))
 
 
 def test_dropout_is_drawn_at_the_embeddings_and_three_times_a_layer(small, monkeypatch):

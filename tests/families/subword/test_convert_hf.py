@@ -12,6 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from programs import applied
 from safetensors.numpy import load_file, save_file
 from subword_cases import bring, case, failure, rewrite, run, take, write_release
 
@@ -275,7 +276,7 @@ def test_an_imported_checkpoint_stands_alone(tmp_path, family):
     assert (found.family, found.folder.name, found.config.dropout) == (family, "moved", 0.0)
     z = case(family).arrays
     types = {"types_BL": z["types"]} if family == "bert" else {}
-    logits = found.model.apply({"params": found.params}, z["ids"], z["mask"], **types).logits
+    logits = applied(found.model)(found.params, z["ids"], z["mask"], **types).logits
     np.testing.assert_allclose(np.asarray(logits)[z["mask"]], z["logits"][z["mask"]], atol=1e-5)
     with pytest.raises(ValueError, match="droput cannot be changed in a "):
         from_pretrained(str(tmp_path / "moved"), droput=0.0)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from programs import applied
 from subword_cases import apply, case, ours
 from tiny_models import release
 
@@ -55,7 +56,7 @@ def test_rows_do_not_see_each_other():
 
 def test_embeddings_in_place_of_ids_give_the_same():
     model, params = ours("gpt2")
-    rows = model.apply({"params": params}, IDS, method="embed_tokens")
+    rows = applied(model, method="embed_tokens")(params, IDS)
     np.testing.assert_array_equal(apply("gpt2", embeddings_BLD=rows).logits, apply("gpt2", IDS).logits)
 
 

@@ -64,9 +64,8 @@ def refused(capsys, source, output):
     return line
 
 
-def own_outputs(source, text):
+def own_outputs(own, text):
     """Returns ids, last states and logits (None: there is no head) of an XRayEmb that reads no characters."""
-    own = from_pretrained(source, eval_policy="none")
     units = units_of(own)
     row = units.join(units.encode([text])[0])
     packed = jax.tree.map(lambda x: x[None], units.pack([row], units.widest(1, row.length)))
@@ -90,15 +89,16 @@ def test_it_computes_what_the_xrayemb_does_without_characters(tmp_path, backbone
     source = saved(tmp_path / "xray", backbone, head, policy="stochastic:0.1")
     assert export(source, tmp_path / "alone") == 0
     assert main(["import", f"--input={tmp_path / 'alone'}", f"--output={tmp_path / 'ours'}"]) == 0
+    own = from_pretrained(source, eval_policy="none")
+    wanted = [own_outputs(own, text) for text in TEXTS]
     for folder in ("alone", "ours"):
         model = from_pretrained(tmp_path / folder)
         assert (model.family, model.head) == (
             backbone,
             "causal_lm" if (backbone, head) == ("gpt2", "encoder") else head,
         )
-        assert model.tokenizer().digest() == from_pretrained(source).tokenizer().digest()
-        for text in TEXTS:
-            ids, states, logits = own_outputs(source, text)
+        assert model.tokenizer().digest() == own.tokenizer().digest()
+        for ids, states, logits in wanted:
             assert (ids >= 0).all()
             output = applied(model.model)(model.params, ids[None])
             if head == "encoder":
@@ -146,8 +146,9 @@ def test_transformers_computes_the_same(tmp_path, backbone, head):
     model, info = kind.from_pretrained(tmp_path / "alone", output_loading_info=True, **more)
     assert not any(info.values()), info
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "alone")
+    own = from_pretrained(source, eval_policy="none")
     for text in TEXTS:
-        ids, states, logits = own_outputs(source, text)
+        ids, states, logits = own_outputs(own, text)
         framed = backbone != "gpt2"  # whose texts we close with the end-of-text token, and transformers do not
         assert tokenizer(text).input_ids == [i for i in ids.tolist() if framed or i != tokenizer.eos_token_id]
         with torch.inference_mode():

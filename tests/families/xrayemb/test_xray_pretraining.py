@@ -80,7 +80,7 @@ def model_name(params):
     return "bert" if "bert" in params else "gpt2"
 
 
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize("kind", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_sums_equal_loops(made, batch, kind):
     model, params = made if kind == "bert" else small_model(kind, batch)
     sums = jax.jit(lambda params: XRayLosses(WEIGHTS).sums(model, params, batch, jax.random.key(5)))(params)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs import applied
 
 from charlm.families.xrayemb.encoder import ENCODER_KINDS, XREncoder, XREncoderConfig, encoder_config
 
@@ -89,10 +90,10 @@ def test_every_character_and_their_order_are_read(kind):
 def test_no_word_gives_something_finite_with_finite_gradients(kind):
     encode, params = made(kind)
     chars = np.array([[0, 0, 0, 0], [E, 5, E, 0]], np.int32)
-    value, grads = jax.value_and_grad(lambda params: (encode(params, chars) ** 2).sum())(params)
+    value, grads = jax.jit(jax.value_and_grad(lambda params: (encode(params, chars) ** 2).sum()))(params)
     assert np.isfinite(value)
     assert all(np.isfinite(grad).all() for grad in jax.tree.leaves(grads))
-    alone = jax.grad(lambda params: (encode(params, chars)[1] ** 2).sum())(params)
+    alone = jax.jit(jax.grad(lambda params: (encode(params, chars)[1] ** 2).sum()))(params)
     assert all(np.abs(grad).max() > 1e-4 for path, grad in jax.tree.leaves_with_path(alone) if "query" not in str(path)
                and "key" not in str(path))  # fmt: skip
 
@@ -104,7 +105,7 @@ def test_a_table_longer_than_the_text_gives_the_same(kind):
     want = encode(params, np.concatenate([chars, chars, chars]))[:1]  # more characters than rows
     np.testing.assert_allclose(encode(params, chars), want, atol=1e-6)  # fewer
     loss = lambda times: lambda params: (encode(params, np.concatenate([chars] * times)) ** 2).sum() / times
-    few, many = (jax.grad(loss(times))(params) for times in (1, 3))
+    few, many = (jax.jit(jax.grad(loss(times)))(params) for times in (1, 3))
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-5), few, many)
 
 
@@ -154,7 +155,7 @@ def test_dropout_is_in_training_alone(kind):
     one, again, other = (dropped(jax.random.key(seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, again)
     assert np.abs(one - other).max() > 1e-3
-    np.testing.assert_allclose(encoder.apply({"params": params}, chars), encode(params, chars), atol=1e-5)
+    np.testing.assert_allclose(applied(encoder)(params, chars), encode(params, chars), atol=1e-5)
 
 
 @pytest.mark.parametrize(
