@@ -250,7 +250,7 @@ def test_long_texts_and_many_wrong_words_are_cut(tmp_path: Path) -> None:
     example["texts"][0]["noisy"] = " ".join(f"w{n}" for n in range(200))
     example["asked"] = example["asked"][1:2] * 30
     page, _ = written(results, tmp_path)
-    assert len(page.tables["table-answers-0"]) == 1 + 12
-    assert "30 of 30 words, those with a wrong tag; the first 12." in page.text
+    assert len(page.tables["table-answers-0"]) == 1 + 8
+    assert "30 of 30 words, those with a wrong tag; the first 8." in page.text
     assert "w79 …" in page.text
     assert "w80" not in page.text

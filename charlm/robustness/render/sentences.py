@@ -15,7 +15,7 @@ from charlm.robustness.render.view import View, noise_name, unique
 
 _WORDS = 80  # a longer text is cut here
 _COUNTED = {"accuracy": "right answers", "mse": "squared error"}  # what is counted, if not a score of this name
-_ANSWERS = 12  # more wrong words of a sentence than these are counted, not listed
+_ANSWERS = 8  # more wrong words of a sentence than these are counted, not listed
 
 
 def sentences(view: View) -> list[Block]:
@@ -62,7 +62,7 @@ def _card(view: View, number: int, example: JsonObject) -> Card:
             (f"clean{name}", _cut(text["clean"].split())),
             (f"typos{name}", _marked(text["clean"], text["noisy"])),
         ]
-    title = f"{noise_name(example['kind'], example['level'])}, {example['place']}"
+    title = f"{noise_name(example['kind'], example['level'])}, {example['place'].rpartition('/')[2]}"
     return Card(title, lines, _answers(view, number, example["asked"]))
 
 
