@@ -92,7 +92,7 @@ def _clean_sentence(view: View, scores: Mapping[str, float]) -> RichText:
         return ["On clean text ", Name(best), f" has {metric} {value}."]
     equal = [model for model in order if view.numbers.score(scores[model]) == value]
     if len(equal) > 1:
-        return ["On clean text ", *listed([Name(model) for model in equal]), f" have the same {metric}, {value}."]
+        return ["On clean text ", *_names(equal, "models"), f" have the same {metric}, {value}."]
     text: list[Inline] = ["On clean text ", Name(best), f" has the best {metric}, {value}"]
     text += _lead(view, best, others[0], scores[others[0]])
     gaps = {model: view.gap(best, model, None) for model in others[1:]}
@@ -158,9 +158,9 @@ def _certainty(averages: dict[str, Average], order: Sequence[str]) -> list[Inlin
     return [" The intervals of ", Name(order[0]), " and ", *_names(near), " overlap: the difference is within noise."]
 
 
-def _names(models: Sequence[str]) -> list[Inline]:
+def _names(models: Sequence[str], what: str = "others") -> list[Inline]:
     """Returns the models' names, or how many they are."""
-    return listed([Name(model) for model in models]) if len(models) < _NAMED else [f"{len(models)} others"]
+    return listed([Name(model) for model in models]) if len(models) < _NAMED else [f"{len(models)} {what}"]
 
 
 def _highest(view: View, averages: dict[str, Average], order: Sequence[str]) -> list[Inline]:
