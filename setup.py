@@ -48,7 +48,7 @@ setup(
     entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
         "charlm": ["py.typed", "trained/README.md", "trained/*/*"],
-        "charlm.robustness": ["*.css"],
+        "charlm.robustness.render": ["*.css"],
         "charlm.show": ["*.css", "*.js"],
         "charlm.text": ["*.json"],
         "charlm.text.noise": ["*.json"],

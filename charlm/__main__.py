@@ -11,9 +11,11 @@ import io
 import os
 import runpy
 import sys
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from charlm import __version__
+from charlm.core.called_as import called_as
 from charlm.core.nearest import did_you_mean
 
 
@@ -25,12 +27,14 @@ class Command(NamedTuple):
       line: what it does.
       example: what may follow `charlm`.
       short: whether a config and settings follow in the short form of `charlm.shorthand`.
+      then: what to do next, which a terminal is told at the end; "": the command says that itself.
     """
 
     module: str
     line: str
     example: str
     short: bool = False
+    then: str = ""
 
 
 COMMANDS = {
@@ -42,7 +46,10 @@ COMMANDS = {
         short=True,
     ),
     "predict": Command(
-        "charlm.predict", "apply a model", 'predict tag --checkpoint runs/tags "I didn\'t see teh cat."'
+        "charlm.predict",
+        "apply a model",
+        'predict tag --checkpoint runs/tags "I didn\'t see teh cat."',
+        then="charlm robustness --models MODEL --data FILE --out FOLDER measures what typos cost it",
     ),
     "show": Command(
         "charlm.show.__main__",
@@ -53,33 +60,53 @@ COMMANDS = {
         "charlm.robustness.__main__",
         "measure what typos cost models",
         "robustness --models runs/tags --data test.conll --out runs/report",
+        then="open report.html in a browser; --defence symspell measures a speller in front of the models",
     ),
     "plot": Command("charlm.plot", "draw the training curves of runs", "plot runs/hlm runs/other --out curves.svg"),
     "convert": Command(
         "charlm.convert.__main__",
         "bring weights from PyTorch and back",
         "convert import --input bert-base-cased --output runs/bert",
+        then="charlm predict --help lists what a model can do; charlm finetune teaches it a task",
     ),
     "ship": Command(
         "charlm.ship.__main__",
         "pack a model with a model card",
         "ship --checkpoint runs/tags --output hlm-tags --about about.json",
+        then="charlm predict --help lists what the packed model can do",
     ),
     "plan": Command(
         "charlm.plan.__main__",
         "tell what a run needs elsewhere",
         "plan hlm_base --topology v5e:4x4",
         short=True,
+        then="charlm train and charlm finetune start a run",
     ),
-    "bench": Command("charlm.benchmark.__main__", "measure speed beside other models", "bench --case inference"),
+    "bench": Command(
+        "charlm.benchmark.__main__",
+        "measure speed beside other models",
+        "bench --case inference",
+        then="charlm bench --from FILE --plot FILE.png draws what --output has written",
+    ),
     "stats": Command(
         "charlm.statistics.__main__",
         "measure texts, and count parameters",
         "stats --model runs/hlm",
+        then="charlm plan CONFIG tells what a run needs",
     ),
     "serve": Command("charlm.serve.__main__", "answer requests over HTTP", "serve --model runs/hlm --port 8000"),
-    "models": Command("charlm.models", "list the families, configs and trained models", "models"),
-    "doctor": Command("charlm.doctor", "tell what is installed, and what for", "doctor"),
+    "models": Command(
+        "charlm.models",
+        "list the families, configs and trained models",
+        "models",
+        then="charlm train CONFIG or charlm finetune CONFIG; names of trained models stand wherever a folder may",
+    ),
+    "doctor": Command(
+        "charlm.doctor",
+        "tell what is installed, and what for",
+        "doctor",
+        then="charlm models lists what there is to train and to use",
+    ),
 }
 _HELP = ("-h", "--help", "-help", "--helpfull", "--helpshort")
 
@@ -130,14 +157,33 @@ def _run(name: str, arguments: list[str]) -> int:
         except ValueError as error:
             return _fail(str(error))
     if not asks:
-        return _run_module(command.module, arguments)
+        with called_as(f"charlm {name}"), _telling(command.then):
+            return _run_module(command.module, arguments)
     text = io.StringIO()
     try:
-        with contextlib.redirect_stdout(text):
+        with contextlib.redirect_stdout(text), called_as(f"charlm {name}"):
             return _run_module(command.module, arguments)
     finally:
         called = f"python -m {command.module.removesuffix('.__main__')}"
         print(text.getvalue().replace(called, f"charlm {name}"), end="", flush=True)
+
+
+@contextlib.contextmanager
+def _telling(then: str) -> Iterator[None]:
+    """Tells a terminal what to do next, if the command succeeds; what is piped stays as it is."""
+    try:
+        yield
+    except SystemExit as ended:
+        if ended.code:
+            raise
+        _tell(then)
+        raise
+    _tell(then)
+
+
+def _tell(then: str) -> None:
+    if then and sys.stdout.isatty() and sys.stderr.isatty():
+        print(f"next: {then}", file=sys.stderr, flush=True)
 
 
 def _run_module(module: str, arguments: list[str]) -> int:

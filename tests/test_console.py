@@ -6,6 +6,7 @@ import ast
 import os
 import re
 import resource
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from charlm import doctor, models
-from charlm.__main__ import COMMANDS
+from charlm.__main__ import COMMANDS, main
 from charlm.config import CARRIED, carried_configs, load_config_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,6 +75,45 @@ def test_mistakes_are_one_line(arguments, message, tmp_path):
     *_, last = done.stderr.splitlines()
     assert last.startswith(f"error: {message}")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["bench", "convert", "predict", "robustness", "serve", "ship", "stats"])
+def test_a_wrong_option_is_told_by_the_name_that_was_typed(name, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    module = COMMANDS[name].module
+    for run, called in (
+        (lambda: main([name, "--nope"]), f"charlm {name}"),
+        (lambda: runpy.run_module(module, run_name="__main__"), f"python -m {module.removesuffix('.__main__')}"),
+    ):
+        sys.argv[1:] = ["--nope"]
+        with pytest.raises(SystemExit) as ended:
+            run()
+        assert ended.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"usage: {called} ")
+        assert f"{called}: error: " in said
+        assert ("python -m" in said) == called.startswith("python -m")
+
+
+@pytest.mark.parametrize(("terminal", "code"), [(True, 0), (False, 0), (True, 1)])
+def test_a_terminal_is_told_what_to_do_next(terminal, code, monkeypatch, capsys):
+    def run(module, **_):
+        sys.exit(code)
+
+    monkeypatch.setattr(runpy, "run_module", run)
+    monkeypatch.setattr(sys, "argv", ["charlm"])
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with pytest.raises(SystemExit):
+        main(["models"])
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (f"next: {COMMANDS['models'].then}\n" if terminal and not code else "")
+
+
+def test_every_command_has_something_to_do_next():
+    """Training and fine-tuning name the commands themselves, with their workdir; a server ends when it is told to."""
+    assert {name for name, command in COMMANDS.items() if not command.then} == {"train", "finetune", "serve"}
 
 
 @pytest.mark.parametrize("module", [models, doctor])

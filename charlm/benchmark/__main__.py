@@ -72,6 +72,7 @@ from charlm.benchmark.noises import noises
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
 from charlm.config import get_config
+from charlm.core.called_as import program
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
 
@@ -92,7 +93,7 @@ USUAL = ("parameters", "startup", "input_pipeline", INFERENCE, TRAINING)
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog="python -m charlm.benchmark",
+        prog=program("charlm.benchmark"),
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
@@ -34,7 +35,7 @@ Value = bool | int | str  # of an option that a family brings
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.convert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program("charlm.convert"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
     bring = commands.add_parser("import", help="convert a PyTorch state dict to a charlm checkpoint")

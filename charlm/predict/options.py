@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 
+from charlm.core.called_as import program
 from charlm.core.reading import read_text
 from charlm.families.gaps import LENGTH_DIGITS, Length
 from charlm.families.predict_options import add_options
@@ -16,7 +17,7 @@ MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """Returns the parser of the command line; `args.command` is the name of the command."""
-    parser = argparse.ArgumentParser(prog="python -m charlm.predict", description=description)
+    parser = argparse.ArgumentParser(prog=program("charlm.predict"), description=description)
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
@@ -43,7 +44,7 @@ class _Line(Protocol):
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.robustness",
+        prog=program("charlm.robustness"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", DEFENCES), _said("attacks", RECIPES)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -47,6 +47,11 @@ sensitivity    mean (1 - cos) / 2 of the states of words before and after noise:
 adversarial    edits (allowed), examples, clean and attacked (scores), flipped (share), edits_used (mean); of published
                attacks: recipe, examples, skipped (wrong before), clean, attacked, success (share of those not skipped),
                queries (mean), words (mean share of words changed, of successes)
+answers        examples with their typos and the models' answers, null if there are none: level (each kind is shown at
+               its own one nearest this), words (longest text), by (what models differ in), pairs (of text and noise to
+               choose from), better (by model, how many it answers best; of one model: better than clean), worse (of one
+               model), examples: place, kind, level, spec, texts (field, clean, noisy), asked (what, gold, answers:
+               model, clean, noisy, right: whether the noisy one is)
 notes          what was left out, and why
 Numbers that are not there are null.
 """
@@ -96,6 +101,7 @@ def _measure(
         **tables(measured, subjects, groups.masks(task, examples, tokenizer, known), settings.samples),
         "sensitivity": measured.sensitivity,
         "adversarial": measured.adversarial,
+        "answers": measured.answers,
         "notes": list(dict.fromkeys(notes)),
     }
     results = plain(results)

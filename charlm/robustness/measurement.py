@@ -16,6 +16,7 @@ import numpy as np
 from charlm.core.files import stable_hash
 from charlm.core.types import Json, JsonObject
 from charlm.robustness import attacks, scoring
+from charlm.robustness.answers import answers
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.sensitivity import sensitivity_of, word_states
 from charlm.robustness.settings import Level, ReportSettings
@@ -44,13 +45,14 @@ class Measured(NamedTuple):
     Attributes:
       clean: the cell of the clean text, by model.
       noisy: a cell for each draw of the noise, by model and level; at level 0, the cell of the clean text.
-      sensitivity, adversarial: entries of the results.
+      sensitivity, adversarial, answers: entries of the results.
     """
 
     clean: dict[str, Cell]
     noisy: dict[tuple[str, Level], list[Cell]]
     sensitivity: list[JsonObject]
     adversarial: list[JsonObject]
+    answers: JsonObject | None
 
 
 class Measurement:
@@ -97,9 +99,11 @@ class Measurement:
                     place = {"model": subject.name, "kind": level.kind, "level": level.level}
                     sensed.append(place | self._sensed(subject, noise).values)
         self._clean_states.clear()
+        depends_on = [self._data_digest, self._words_digest]
+        answered = answers(self._subjects, self._examples, clean, noisy, self._words, depends_on, self._cells)
         attacked = self._attacked() + self._attacked_by_recipes()
         log.info("%d cells were found, %d computed", self._cells.found, self._cells.computed)
-        return Measured(clean, noisy, sensed, attacked)
+        return Measured(clean, noisy, sensed, attacked, answered)
 
     def _draws(self, level: Level) -> Iterator[tuple[Noise, int, Subject]]:
         """Yields the draws of a level; all models read one draw before the next draw is made."""

@@ -26,6 +26,7 @@ import os
 import sys
 
 from charlm.core import extras
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
@@ -39,7 +40,7 @@ MOST_PORT = 65535
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
     made = argparse.ArgumentParser(
-        prog="python -m charlm.serve", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program("charlm.serve"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add, usual = made.add_argument, Limits()
     add("--model", action="append", required=True, metavar="[NAME=]MODEL", help="a model; may be repeated")

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
@@ -23,7 +24,7 @@ from charlm.core.trained import DTYPES
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.ship", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program("charlm.ship"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("--checkpoint", required=True, help="workdir of a run, or one checkpoint")

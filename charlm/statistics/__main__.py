@@ -34,6 +34,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from charlm.core import extras
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.data.files import matching_files
@@ -57,7 +58,7 @@ TABLE_HEAD = "| text | instances | words | types | TTR | multitoks | token mass 
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.statistics",
+        prog=program("charlm.statistics"),
         description=paragraphs[0],
         epilog="\n\n".join(paragraphs[1:]),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -55,6 +55,22 @@ class TaskSums(NamedTuple):
     right: jax.Array  # how many of them are predicted exactly; 0 for numbers
 
 
+class Asked(NamedTuple):
+    """Something that an example asks for, and the answer of a model, as people read them.
+
+    Attributes:
+      what: a word of the text, or what is asked of the whole text, such as "class".
+      gold: the right answer.
+      answer: the given answer.
+      right: whether it is right; None for numbers, which are only near or far.
+    """
+
+    what: str
+    gold: str
+    answer: str
+    right: bool | None
+
+
 class WordScores(NamedTuple):
     """Which words of some examples are predicted correctly.
 
@@ -283,6 +299,14 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def answer(self, prediction: Prediction) -> str | tuple[str, ...] | None:
         """Returns the answer in a prediction: a class, tags or a text; None for numbers, which any edit changes."""
         return None
+
+    def asked(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> list[Asked]:
+        """Returns what examples that are scored together (see `group`) ask for; [] if people cannot read answers.
+
+        Args:
+          examples: one example, or all of a group; their labels are known.
+        """
+        return []
 
     def is_wrong(self, example: Example, prediction: Prediction) -> bool:
         """Says whether a prediction is wrong as a whole, so that there is nothing to attack; only classes can be."""

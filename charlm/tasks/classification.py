@@ -26,7 +26,7 @@ from charlm.data.examples import TextExample
 from charlm.data.text_tables import write_tsv_predictions
 from charlm.families.units import Encoded, Joined, Units
 from charlm.metrics.compare import Scores
-from charlm.tasks.base import Prediction, Row, Task, TaskSums, label_loss, write_confusion
+from charlm.tasks.base import Asked, Prediction, Row, Task, TaskSums, label_loss, write_confusion
 from charlm.tasks.columns import Columns
 from charlm.text.noise import Rewriter
 
@@ -219,6 +219,11 @@ class Classification(TextTask[ClassPrediction]):
         """Returns the class."""
         return prediction.label
 
+    def asked(self, examples: Sequence[TextExample], predictions: Sequence[ClassPrediction]) -> list[Asked]:
+        """Returns the right and the predicted class."""
+        pairs = zip(examples, predictions, strict=True)
+        return [Asked("class", str(e.label), p.label, not self.is_wrong(e, p)) for e, p in pairs]
+
     def is_wrong(self, example: TextExample, prediction: ClassPrediction) -> bool:
         """Says whether the class is known to be another one."""
         return example.label is not None and prediction.label != str(example.label)
@@ -308,6 +313,11 @@ class Regression(TextTask[float]):
         """Returns the sums of both numbers for each example, see `charlm.metrics.per_example_numbers`."""
         gold = [_number(example) for example in examples]
         return "regression", metrics.per_example_numbers(gold, predictions)
+
+    def asked(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> list[Asked]:
+        """Returns the right and the predicted number."""
+        pairs = zip(examples, predictions, strict=True)
+        return [Asked("number", f"{_number(e):.4g}", f"{p:.4g}", None) for e, p in pairs]
 
     def decoded(self, value: Json) -> float:
         """Returns the number."""

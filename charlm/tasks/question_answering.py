@@ -30,7 +30,7 @@ from charlm.data.squad import (
     write_squad_predictions,
 )
 from charlm.families.units import Encoded, Units
-from charlm.tasks.base import Row, Task, TaskSums
+from charlm.tasks.base import Asked, Row, Task, TaskSums
 from charlm.tasks.contexts import ContextPlaces, answer_units, context_windows, most_context, trimmed_offsets
 from charlm.text.noise import Rewriter
 from charlm.text.noise.edits import NoisedText
@@ -39,6 +39,7 @@ from charlm.text.words import Span
 log = logging.getLogger("charlm")
 
 NEVER = 1e9  # odds of "no answer" if the context is empty
+_NO_ANSWER = "(no answer)"
 FAR = -1e30  # logit of a position that cannot begin or end an answer
 
 
@@ -241,6 +242,15 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
     def answer(self, prediction: AnswerPrediction) -> str:
         """Returns the text of the answer; "" for "no answer"."""
         return "" if self.impossible and prediction.null_odds > self.threshold else prediction.text
+
+    def asked(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> list[Asked]:
+        """Returns the right answers and the given one, which is right if it is one of them (exact match)."""
+        found = []
+        for example, prediction in zip(examples, predictions, strict=True):
+            gold = " / ".join(dict.fromkeys(answer.text for answer in example.answers)) or _NO_ANSWER
+            exact = metrics.squad_scores([example], self._answers([example], [prediction]))["exact"]
+            found.append(Asked("answer", gold, self.answer(prediction) or _NO_ANSWER, exact > 0))
+        return found
 
     def tune(self, examples: Sequence[QuestionExample], predictions: Sequence[AnswerPrediction]) -> None:
         """Sets the threshold for "no answer" to the one with the best F1."""

@@ -18,7 +18,7 @@ from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.core.types import Array, Json
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.text_tables import read_passages, write_tsv_predictions
-from charlm.tasks.base import Row, TaskSums
+from charlm.tasks.base import Asked, Row, TaskSums
 from charlm.tasks.classification import TextTask
 from charlm.tasks.columns import Columns, needed_column
 
@@ -116,6 +116,13 @@ class Ranking(TextTask[float]):
         for example in examples:
             queries.setdefault(example.group, example.text)
         return [{"text": query} for query in queries.values()]
+
+    def asked(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> list[Asked]:
+        """Returns at which place among its query's passages the first relevant one is; nothing if there is none."""
+        order = sorted(range(len(examples)), key=lambda n: -predictions[n])
+        places = [place for place, n in enumerate(order, 1) if float(examples[n].label or 0) > 0]
+        what = f"place of the first relevant of {len(examples)} passages"
+        return [Asked(what, "1", str(places[0]), places[0] == 1)] if places else []
 
     def decoded(self, value: Json) -> float:
         """Returns the score."""

@@ -23,7 +23,7 @@ from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
 from charlm.data.tag_schemes import is_iob
 from charlm.families.units import Encoded, Units
-from charlm.tasks.base import Row, Task, TaskSums, WordScores, label_loss, write_confusion
+from charlm.tasks.base import Asked, Row, Task, TaskSums, WordScores, label_loss, write_confusion
 from charlm.tasks.classification import learned
 from charlm.tasks.columns import column
 from charlm.text.noise import Rewriter
@@ -265,6 +265,14 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     def answer(self, prediction: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the tags."""
         return prediction
+
+    def asked(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> list[Asked]:
+        """Returns the right and the predicted tag of every word that is scored."""
+        found = []
+        for example, tags in zip(examples, predictions, strict=True):
+            gold = example.tags or ()
+            found += [Asked(example.words[n], gold[n], tags[n], tags[n] == gold[n]) for n in self._counted(example)]
+        return found
 
     def decoded(self, value: Json) -> tuple[str, ...]:
         """Returns the tags from the list that JSON holds."""

@@ -16,6 +16,7 @@ HERE = Path(__file__).resolve().parent
 MEASURED = HERE.parent / "benchmarks.md"
 INK, PAPER, GRID = "#24292f", "#ffffff", "#d0d7de"
 HLM, BERT = "#0b6e4f", "#b7591b"
+LEAD, LOSS = "#4a90c8", "#e07b39"  # of the report's heat maps
 
 
 def rows_of(table: str) -> list[list[str]]:
@@ -92,6 +93,36 @@ def inside() -> None:
     save(figure, "inside")
 
 
+def report() -> None:
+    """Draws the top of a robustness report: its headline, and the heat map of the measured tables."""
+    clean, *rows, mean = rows_of("parts of speech, accuracy | words changed | HLM")
+    names = [re.sub(r" \(.*?\)|`", "", row[0]).replace(":", " ") for row in rows]
+    scores = [[number(cell) for cell in row[2:4]] for row in (clean, *rows)]
+    changes = [[score - before for score, before in zip(pair, scores[0], strict=True)] for pair in scores[1:]]
+    cells = [[hlm - bert, *change] for (hlm, bert), change in zip(scores[1:], changes, strict=True)]
+    order = sorted(range(len(rows)), key=lambda row: sum(changes[row]))
+    figure, axes = plt.subplots(figsize=(8, 4.2), facecolor=PAPER)
+    axes.axis("off")
+    axes.set_xlim(0, 8)
+    axes.set_ylim(len(rows) + 0.2, -3.2)
+    losses = [number(cell) for cell in mean[2:4]]
+    headline = f"Under noise HLM loses {losses[0]} points of accuracy on average, BERT {losses[1]}."
+    axes.text(0, -2.7, headline, fontsize=13, weight="bold")
+    axes.text(0, -1.5, "Change by noise, in points; the darker, the more", fontsize=9, color="#565e66")
+    for x, title in ((3.5, "HLM minus BERT"), (5.3, "HLM"), (7.1, "BERT")):
+        axes.text(x + 0.75, -0.25, title, ha="right", weight="bold")
+    largest = max(abs(value) for change in changes for value in change)
+    for y, row in enumerate(order):
+        axes.text(0, y + 0.65, names[row])
+        for x, value in zip((2.6, 4.4, 6.2), cells[row], strict=True):
+            color = LEAD if x == 2.6 and value > 0 else LOSS
+            strength = min(1, abs(value) / largest)
+            axes.add_patch(plt.Rectangle((x, y + 0.05), 1.7, 0.9, color=color, alpha=strength, linewidth=0))
+            shown = f"{value:+.1f}" if abs(value) >= 0.05 else "0.0"
+            axes.text(x + 1.6, y + 0.65, shown.replace("-", "\u2212"), ha="right")
+    save(figure, "report")
+
+
 def save(figure: plt.Figure, name: str) -> None:
     """Writes a figure as SVG without a date, so that equal figures are equal files."""
     figure.savefig(HERE / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
@@ -102,3 +133,4 @@ if __name__ == "__main__":
     plt.rcParams |= {"svg.hashsalt": "charlm", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}
     typos()
     inside()
+    report()

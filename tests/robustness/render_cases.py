@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -59,6 +60,7 @@ def full() -> dict[str, Any]:
             {"model": BERT, "edits": 1, "examples": 100, "clean": 0.911, "attacked": 0.5, "flipped": 0.47,
              "edits_used": None},
         ],
+        "answers": _answers(),
         "notes": ["misspelling is not measured: no list of misspellings was given (--misspellings)", NOTE],
     }  # fmt: skip
 
@@ -77,6 +79,11 @@ def of_models(results: dict[str, Any], *models: str) -> dict[str, Any]:
     found["clean"] = {model: scores for model, scores in results["clean"].items() if model in models}
     for key in ("noise", "groups", "segmentation", "sensitivity", "adversarial"):
         found[key] = [row for row in results[key] if row["model"] in models]
+    kept = {model: count for model, count in results["answers"]["better"].items() if model in models}
+    found["answers"] = copy.deepcopy(results["answers"]) | {"better": kept}
+    for example in found["answers"]["examples"]:
+        for asked in example["asked"]:
+            asked["answers"] = [answer for answer in asked["answers"] if answer["model"] in models]
     found["comparisons"] = [row for row in results["comparisons"] if row["a"] in models and row["b"] in models]
     return found
 
@@ -140,6 +147,37 @@ def _segmentation() -> list[dict[str, Any]]:
         units = {"units_per_word": 1.31 + 2 * level, "split": 0.2 + level, "unknown": level / 40, "cut": None}
         found.append({"model": BERT, **place, **units})
     return found
+
+
+def _answers() -> dict[str, Any]:
+    """Returns two sentences: one with a typo, and a hostile one that noise has merged."""
+    words, gold = ["Angela", "Merkel", "visited", "Paris", "on", "Monday"], ["B-PER", "I-PER", "O", "B-LOC", "O", "O"]
+    typo = "Angela Mrekel visited Paris on Monday"
+    tags = {HLM: gold, BERT: ["B-PER", "O", "O", "B-LOC", "O", "O"], HOSTILE: ["O"] * 6}
+    asked = [
+        {
+            "what": word,
+            "gold": tag,
+            "answers": [
+                {"model": model, "clean": tag, "noisy": found[n], "right": found[n] == tag}
+                for model, found in tags.items()
+            ],
+        }
+        for n, (word, tag) in enumerate(zip(words, gold, strict=True))
+    ]
+    place = {"place": "test.conll:7", "kind": "swap", "level": 0.1, "spec": "swap:0.1"}
+    first = place | {"texts": [{"field": "words", "clean": " ".join(words), "noisy": typo}], "asked": asked}
+    answers = [{"model": HLM, "clean": "<i>a</i>", "noisy": "<i>b</i>", "right": False}]
+    text = {"field": "words", "clean": "<b> bold | text", "noisy": "<b>bold | text"}
+    second = place | {
+        "place": "<i>|x",
+        "kind": "spaces",
+        "texts": [text],
+        "asked": [{"what": "<b>", "gold": "<i>a</i>", "answers": answers}],
+    }
+    better = {HLM: 812, BERT: 340, HOSTILE: 12}
+    counts = {"level": 0.1, "words": 30, "by": "right tags", "pairs": 2400, "better": better, "worse": 0}
+    return counts | {"examples": [first, second]}
 
 
 def _sensitivity() -> list[dict[str, Any]]:

@@ -10,9 +10,14 @@ from typing import Any
 from charlm.robustness.render import write_report
 
 SECTIONS = (
-    *("says", "how", "clean", "curves", "drops", "comparisons", "groups", "segmentation", "sensitivity"),
-    *("adversarial", "notes", "reproduce"),
+    *("says", "map", "curves", "sentences", "comparisons", "groups", "adversarial", "segmentation", "sensitivity"),
+    *("scores", "how", "notes", "reproduce"),
 )
+
+
+def number(cell: str) -> float:
+    """Returns the number at the beginning of a cell, which may have the minus sign of typography."""
+    return float(cell.replace("\u2212", "-").split()[0].rstrip("°"))
 
 
 class Page(html.parser.HTMLParser):
@@ -24,6 +29,7 @@ class Page(html.parser.HTMLParser):
         super().__init__()
         self.tables: dict[str, list[list[str]]] = {}
         self.sections: dict[str, str] = {}
+        self.text = ""
         self.attributes: list[tuple[str, str, str]] = []
         self.tags: list[str] = []
         self._open: list[str] = []
@@ -54,11 +60,14 @@ class Page(html.parser.HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag, f"</{tag}> closes another tag"
+        if tag == "section":
+            self._section = None
         if tag in ("td", "th"):
             self._table[-1].append(self._cell)
             self._cell = None
 
     def handle_data(self, data: str) -> None:
+        self.text += data
         if self._cell is not None:
             self._cell += data
         elif self._section:

@@ -86,13 +86,13 @@ def without_settings(results):
 
 def test_a_second_run_computes_nothing_and_a_deleted_cell_alone(run, tmp_path, log_lines):
     first, found, computed = run()
-    assert (found, computed) == (0, 4)  # clean, two draws, sensitivity
+    assert (found, computed) == (0, 5)  # clean, two draws, sensitivity, answers
     again, found, computed = run()
-    assert (again, found, computed) == (first, 4, 0)
+    assert (again, found, computed) == (first, 5, 0)
     assert any("3 of 3 cells of scores are there" in line for line in log_lines.lines)
     scores = sorted((tmp_path / "cells").glob("score-*"))
     scores[0].unlink()
-    assert run()[1:] == (3, 1)
+    assert run()[1:] == (4, 1)
     assert without_settings(run()[0]) == without_settings(first)
 
 
@@ -110,18 +110,18 @@ def test_a_killed_run_goes_on_where_it_was(run, monkeypatch):
         run()
     monkeypatch.setattr(scoring, "score", own)
     _, found, computed = run()
-    assert (found, computed) == (3, 1)  # clean, first draw, its sensitivity | second draw
+    assert (found, computed) == (3, 2)  # clean, first draw, its sensitivity | second draw, answers
 
 
 def test_what_changes_the_numbers_makes_new_cells_and_the_old_stay(run, models, taggers, tmp_path):
     first = run()[0]
     kept = set((tmp_path / "cells").iterdir())
-    assert run(seeds=3)[1:] == (4, 1)
-    assert run(noise=["drop:0.31"])[1:] == (1, 3)
-    assert run(examples=8)[1:] == (0, 4)
+    assert run(seeds=3)[1:] == (5, 1)
+    assert run(noise=["drop:0.31"])[1:] == (1, 4)
+    assert run(examples=8)[1:] == (0, 5)
     other = models.folder / "other.conll"
     other.write_text((models.folder / "test_tags.conll").read_text().replace("cat", "cow"), encoding="utf-8")
-    assert run(data=str(other))[1:] == (0, 4)
+    assert run(data=str(other))[1:] == (0, 5)
     assert kept <= set((tmp_path / "cells").iterdir())
     assert without_settings(run()[0]) == without_settings(first)
 
@@ -130,18 +130,18 @@ def test_what_does_not_change_them_makes_none(run, models, taggers, tmp_path):
     run()
     words = tmp_path / "words.txt"
     words.write_text("cat dog", encoding="utf-8")
-    assert run(samples=20)[1:] == (4, 0)
-    assert run(train_words=str(words))[1:] == (4, 0)
+    assert run(samples=20)[1:] == (5, 0)
+    assert run(train_words=str(words))[1:] == (5, 0)
     moved = models.folder / "moved" / "model"
     if not moved.exists():
         shutil.copytree(taggers[1], moved)
     results, *counts = run(str(moved))
-    assert counts == [4, 0]
+    assert counts == [5, 0]
     assert results["models"][0]["name"] == "model"
     copied = tmp_path / "copy.conll"
     shutil.copy(models.data("tagging"), copied)
     # Examples without ids of their own are named after the file, and noise is drawn by name.
-    assert run(data=str(copied))[1:] in ((4, 0), (0, 4))
+    assert run(data=str(copied))[1:] in ((5, 0), (0, 5))
 
 
 def test_other_parameters_are_another_model(taggers):

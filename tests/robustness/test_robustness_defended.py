@@ -174,5 +174,5 @@ def test_the_report_names_defences_and_attacks(tmp_path):
         (BERT, "nfkc"),
         (HOSTILE, "none"),
     ]
-    assert tables["table-attacks"][1:] == [["deepwordbug", BERT, "10", "1", "0.900", "0.250", "0.750", "31.2", "0.125"]]
+    assert tables["table-attacks"][1:] == [["deepwordbug", BERT, "10", "1", "90.0", "25.0", "75.0 %", "31.2", "12.5 %"]]
     assert len(tables["table-adversarial"]) == 4

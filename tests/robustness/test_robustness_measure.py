@@ -49,7 +49,7 @@ def test_the_file_is_what_is_returned_and_has_all_keys(report):
     assert json.loads((folder / "results.json").read_text(encoding="utf-8")) == results
     assert "NaN" not in (folder / "results.json").read_text()
     keys = "format task metric settings models examples clean noise comparisons groups segmentation sensitivity"
-    assert list(results) == [*keys.split(), "adversarial", "notes"]
+    assert list(results) == [*keys.split(), "adversarial", "answers", "notes"]
     assert set(keys.split()) <= set(DESCRIPTION.replace(",", " ").split())
     assert (results["format"], results["task"], results["metric"], results["examples"]) == (1, "tagging", "f1", 16)
     assert results["models"][0]["trained_with"] == ["drop:0.1"]
@@ -174,6 +174,26 @@ def test_counts_of_groups_add_up_and_scores_are_their_means(results, by_hand):
     assert share == pytest.approx(len(pairs) / (2 * words))
 
 
+def test_the_answers_shown_are_the_models_own(results, by_hand):
+    shown = results["answers"]
+    assert shown["by"] == "right tags"
+    assert 0 < len(shown["examples"]) <= 10
+    assert {(one["kind"], one["level"]) for one in shown["examples"]} <= {
+        ("drop", 0.2),
+        ("spaces", 0.2),
+        ("keyboard", 0.3),
+    }
+    assert sum(shown["better"].values()) <= shown["pairs"] == 3 * results["examples"]
+    for one in shown["examples"]:
+        for name, (_, examples, draws) in by_hand.items():
+            (at,) = [n for n, example in enumerate(examples) if example.place == one["place"]]
+            given = [answer for asked in one["asked"] for answer in asked["answers"] if answer["model"] == name]
+            assert tuple(asked["gold"] for asked in one["asked"]) == examples[at].tags
+            assert tuple(answer["clean"] for answer in given) == draws[None][at]
+            right = [answer["noisy"] == tag for answer, tag in zip(given, examples[at].tags, strict=True)]
+            assert [answer["right"] for answer in given] == right
+
+
 def test_an_hlm_has_one_unit_a_word_and_pieces_grow_with_noise(results):
     for kind, level in ((None, 0), ("drop", 0.5)):
         assert entry(results, "segmentation", model=HLM, kind=kind, level=level)["units_per_word"] == 1
@@ -203,7 +223,7 @@ def test_all_models_read_the_same_noisy_text_and_other_seeds_other_text(models, 
     monkeypatch.setattr(ModelRunner, "predict", lambda self, those: read.append(list(those)) or own(self, those))
     measure(taggers, [models.data("tagging")], str(tmp_path), noise=["drop:0.5"], seeds=2, samples=10, batch_size=8)
     clean, first, second = read[0:2], read[2:4], read[4:6]
-    assert len(read) == 6
+    assert len(read) == 6 + 4  # each model, clean and noisy, about the examples that are shown
     assert clean[0] == clean[1]
     assert first[0] == first[1]
     assert second[0] == second[1]

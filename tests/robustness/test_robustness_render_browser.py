@@ -9,6 +9,7 @@ A folder in CHARLM_SCREENSHOTS keeps the pictures.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +27,11 @@ _SIZES = """[...document.querySelectorAll('figure svg')].map(svg => {
   const line = svg.querySelector('.line').getBoundingClientRect();
   return [box.width, box.height, line.width, line.height, getComputedStyle(svg.querySelector('.line')).stroke];
 })"""
-_SECTIONS = "[...document.querySelectorAll('main > section')].filter(s => s.offsetHeight > 30).map(s => s.id)"
+_SECTIONS = """[...document.querySelectorAll('section')].filter(s => s.checkVisibility() && s.offsetHeight > 30)
+  .map(s => s.id)"""
+_UNFOLD = "document.querySelectorAll('details').forEach(d => { d.open = true })"
+_SHADED = """[...document.querySelectorAll('td.s8, td.s6, td.s1, .typo, .wrong')].map(e => [getComputedStyle(e).color,
+  getComputedStyle(e.matches('.wrong') ? e.closest('.card') : e).backgroundColor])"""
 _WIDER = """[...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll') || e.matches('.scroll'))
   .filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).map(e => e.tagName + '.' + e.className)"""
 _SCROLLING = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
@@ -53,8 +58,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def luminance(colour: str) -> float:
-    """Returns the relative luminance of "rgb(r, g, b)" (WCAG 2)."""
-    values = [int(part) / 255 for part in colour[4:-1].split(",")]
+    """Returns the relative luminance of "rgb(r, g, b)", each to 255, or of "color(srgb r g b)", each to 1 (WCAG 2)."""
+    values = [float(part) for part in re.findall(r"[\d.]+", colour)]
+    values = values if colour.startswith("color") else [value / 255 for value in values]
     red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -72,6 +78,12 @@ def test_the_page_is_shown(browser: Browser, page: str, tmp_path: Path, name: st
     browser.open(page, width, dark)
     assert browser.requests() == [page]
     assert browser.complaints() == []
+    folded = ("scores", "how", "notes", "reproduce")
+    assert tuple(browser.value(_SECTIONS)) == tuple(name for name in SECTIONS if name not in folded)
+    browser.value("location.hash = '#how'")  # a link to what is folded unfolds it
+    browser.value("new Promise(done => setTimeout(done, 100))")
+    assert "how" in browser.value(_SECTIONS)
+    browser.value(_UNFOLD)
     assert tuple(browser.value(_SECTIONS)) == SECTIONS
     assert browser.value("document.title").endswith(HOSTILE)
     assert browser.value("document.scripts.length") == 0
@@ -93,6 +105,10 @@ def test_the_page_is_shown(browser: Browser, page: str, tmp_path: Path, name: st
     assert min(contrast(text, background) for text in texts) >= 4.5
     assert all(contrast(plot[4], background) >= 3 for plot in plots)
 
+    shaded = browser.value(_SHADED)
+    assert len(shaded) > 10
+    assert min(contrast(text, behind) for text, behind in shaded) >= 4.5
+
     folder = Path(os.environ.get("CHARLM_SCREENSHOTS") or tmp_path)
     picture = folder / f"report_{name}.png"
     browser.screenshot(picture)
@@ -102,6 +118,7 @@ def test_the_page_is_shown(browser: Browser, page: str, tmp_path: Path, name: st
 def test_print_shows_every_row(browser: Browser, page: str) -> None:
     """Tables that scroll on a screen are whole on paper, dark mode or not."""
     browser.open(page, 1000, dark=True, media="print")
+    assert tuple(browser.value(_SECTIONS)) == SECTIONS  # also what is folded on a screen
     hidden = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollHeight > e.clientHeight + 1).length"
     assert browser.value(hidden) == 0
     assert luminance(browser.value("getComputedStyle(document.body).backgroundColor")) == 1
@@ -129,5 +146,6 @@ def test_a_report_of_next_to_nothing_is_a_page_too(browser: Browser, tmp_path: P
     browser.open(address, 400)
     assert browser.complaints() == []
     assert browser.requests() == [address]
-    assert len(browser.value("[...document.querySelectorAll('main > section > h2')].map(h => h.innerText)")) == 12
+    browser.value(_UNFOLD)
+    assert browser.value(_SECTIONS) == ["says", "scores", "how"]
     assert browser.value("document.documentElement.scrollWidth") == 400

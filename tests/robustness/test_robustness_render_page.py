@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from render_cases import HOSTILE, KINDS, LEVELS, NOTE, empty, full
-from render_reading import Page, markdown_tables, written
+from render_cases import BERT, HLM, HOSTILE, KINDS, LEVELS, NOTE, empty, full, of_models
+from render_reading import Page, markdown_tables, number, written
 
-from charlm.robustness.plots import nice_ticks
 from charlm.robustness.render import write_report
-from charlm.robustness.render_parts import harmless
+from charlm.robustness.render.parts import harmless
+from charlm.robustness.render.svg import nice_ticks
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +49,8 @@ def test_names_notes_and_paths_are_text_and_nothing_else(report: tuple[Page, str
 def test_markdown_names_are_escaped(tmp_path: Path, name: str, shown: str) -> None:
     page, text = written(empty() | {"clean": {name: {"accuracy": 0.5}}}, tmp_path)
     (table,) = markdown_tables(text)
-    assert table[2] == [shown, "0.500"]
-    assert page.tables["table-clean"][1] == [harmless(name), "0.500"]
+    assert table[2] == [shown, "50.0"]
+    assert page.tables["table-clean"][1] == [harmless(name), "50.0"]
 
 
 @pytest.mark.parametrize(
@@ -107,6 +107,7 @@ def test_there_is_a_plot_a_kind_with_a_title_and_markers(tmp_path: Path) -> None
     text = write_report(full(), tmp_path)[2].read_text(encoding="utf-8")
     figures = re.findall(r"(?s)<figure>.*?</figure>", text)
     assert len(figures) == len(KINDS)
+    figures = sorted(figures, key=lambda figure: KINDS.index(re.search(r"under (\w+) noise", figure).group(1)))
     for kind, figure in zip(KINDS, figures, strict=True):
         assert 'role="img"' in figure
         assert f">F1 under {kind} noise</title>" in figure
@@ -145,8 +146,111 @@ def test_many_models_have_pairs_of_colour_and_shape_of_their_own(tmp_path: Path)
     results = empty() | {"clean": {f"model {n:02}": {"accuracy": 0.5} for n in range(20)}}
     row = {"kind": "drop", "spec": "drop:1", "level": 1.0, "seen": False, "seeds": [0], "drop": None, "changed": None}
     score = {"accuracy": {"mean": 0.4, "sd": None, "values": [0.4]}}
-    results["noise"] = [{"model": model, **row, "scores": score} for model in results["clean"]]
+    levels = [{"model": model, **row, "scores": score} for model in results["clean"]]
+    results["noise"] = levels + [row | {"level": 0.5} for row in levels]
     text = write_report(results, tmp_path)[2].read_text(encoding="utf-8")
     legend = re.search(r'(?s)<ul class="legend">.*?</ul>', text).group(0)
     looks = re.findall(r'<g class="(c\d)">.*?class="marker"[^>]*? d="([^"]+)"', legend)
     assert len(set(looks)) == len(looks) == 20
+
+
+def test_a_kind_of_one_level_is_a_bar_from_zero(tmp_path: Path) -> None:
+    """Its width is the score, a tick marks the clean one; kinds of several levels stay curves."""
+    results = of_models(full(), HLM, BERT)
+    results["noise"] = [row for row in results["noise"] if row["kind"] != "drop" or row["level"] == 0.1]
+    text = write_report(results, tmp_path)[2].read_text(encoding="utf-8")
+    (bars,) = re.findall(r"(?s)<figure>\n<figcaption>.*?</figure>", text)
+    assert "<strong>drop 0.1</strong>" in bars
+    starts = [float(x) for x in re.findall(r'<rect class="bar" x="([\d.]+)"', bars)]
+    widths = [float(width) for width in re.findall(r'width="([\d.]+)"', bars)]
+    ticks = [float(x) for x in re.findall(r'class="was" d="M([\d.]+) 0', bars)]
+    values = re.findall(r'class="value">([^<]+)<', bars)
+    assert values == ["84.6 (−4.5)", "79.0 (−12.3)"]
+    means = {row["model"]: row["scores"]["f1"]["mean"] for row in results["noise"] if row["kind"] == "drop"}
+    assert starts == [0, 0]
+    assert widths == pytest.approx([100 * means[HLM], 100 * means[BERT]], abs=0.01)
+    assert ticks == pytest.approx([89.12, 91.34])
+    assert len(re.findall('class="line d0"', text)) == 1 + len(KINDS) - 1
+
+
+# ---- Heat maps ----
+
+
+def test_two_models_have_a_map_of_their_difference_first(tmp_path: Path) -> None:
+    results = of_models(full(), HLM, BERT)
+    path = write_report(results, tmp_path)[2]
+    page, text = Page(path.read_text(encoding="utf-8")), path.read_text(encoding="utf-8")
+    assert [key for key in page.tables if key.startswith("map")] == ["map-gap", "map-0", "map-1"]
+    means = {(row["model"], row["kind"], row["level"]): row["scores"]["f1"]["mean"] for row in results["noise"]}
+    gaps = {row[0]: row[1:] for row in page.tables["map-gap"][1:]}
+    for kind in KINDS:
+        for level, cell in zip(LEVELS, gaps[kind], strict=True):
+            if cell != "–":
+                gap = 100 * (means[HLM, kind, level] - means[BERT, kind, level])
+                assert number(cell) == pytest.approx(gap, abs=0.051)
+    costs = [number(row[-1]) for row in page.tables["map-1"][1:]]
+    assert costs[0] == min(costs)  # the costliest noise is at the top
+    cells = re.findall(r'<td class="n (loss|gain) s(\d)">(\S+?)°?</td>', text)
+    assert len(cells) == 2 * len(KINDS) * len(LEVELS) - 1
+    assert all((number(shown) < 0) == (hue == "loss") for hue, _, shown in cells)
+    steps = [step for _, step in sorted((abs(number(shown)), int(step)) for _, step, shown in cells)]
+    assert steps == sorted(steps)  # the darker, the more
+    assert max(steps) == 8
+    assert "°" in page.tables["map-0"][1 + [row[0] for row in page.tables["map-0"][1:]].index("hlm")][1]
+
+
+def test_a_gain_is_no_loss_and_nothing_measured_has_no_colour(tmp_path: Path) -> None:
+    results = of_models(full(), HLM)
+    for row, drop in zip(results["noise"], (-0.02, 0.0, None), strict=False):
+        row["drop"] = None if drop is None else {"difference": drop, "low": None, "high": None}
+    text = write_report(results, tmp_path)[2].read_text(encoding="utf-8")
+    row = re.search(r'<th scope="row">drop</th>(.*?)</tr>', text).group(1)
+    assert row.startswith('<td class="n gain s1">+2.0</td><td class="n gain s0">0.0</td><td class="n">–</td>')
+
+
+def test_many_models_share_one_map(tmp_path: Path) -> None:
+    results, names = of_models(full(), HLM), [f"m{n}" for n in range(5)]
+    results["noise"] = [row | {"model": name} for row in results["noise"] for name in names]
+    results["models"] = [results["models"][0] | {"name": name} for name in names]
+    results["clean"] = dict.fromkeys(names, results["clean"][HLM])
+    results["answers"] = None
+    for part in ("groups", "segmentation", "sensitivity", "adversarial"):
+        results[part] = []
+    page, _ = written(results, tmp_path)
+    assert page.tables["map-models"][0] == ["noise", *names]
+    assert len(page.tables["map-models"]) == 1 + len(KINDS)
+    assert "m3" not in page.sections["says"]  # the table names all, a sentence does not
+
+
+# ---- Sentences ----
+
+
+def test_sentences_show_typos_right_and_wrong_answers(report: tuple[Page, str], tmp_path: Path) -> None:
+    page, text = report
+    shown = write_report(full(), tmp_path)[2].read_text(encoding="utf-8")
+    assert re.findall(r'<mark class="typo">(.*?)</mark>', shown) == ["Mrekel", "&lt;b&gt;bold"]
+    assert page.tables["table-answers-0"] == [
+        ["word", "right", HLM, BERT, HOSTILE],
+        ["Angela", "B-PER", "B-PER", "B-PER", "✗ O (B-PER)"],
+        ["Merkel", "I-PER", "I-PER", "✗ O (I-PER)", "✗ O (I-PER)"],
+        ["Paris", "B-LOC", "B-LOC", "B-LOC", "✗ O (B-LOC)"],
+    ]
+    assert "3 of 6 words" in shown
+    assert page.tables["table-answers-1"][1][2] == "✗ <i>b</i> (<i>a</i>)"
+    assert "812 are answered best by" in " ".join(page.sections["sentences"].split())
+    assert "- typos: Angela **Mrekel** visited Paris on Monday" in text
+    order = [shown.index(f'id="{key}"') for key in ("says", "map", "curves", "sentences", "groups", "how")]
+    assert order == sorted(order)
+    assert shown.count("<details") == shown.count("</details>") > 5
+
+
+def test_long_texts_and_many_wrong_words_are_cut(tmp_path: Path) -> None:
+    results = full()
+    (example, *_) = results["answers"]["examples"]
+    example["texts"][0]["noisy"] = " ".join(f"w{n}" for n in range(200))
+    example["asked"] = example["asked"][1:2] * 30
+    page, _ = written(results, tmp_path)
+    assert len(page.tables["table-answers-0"]) == 1 + 8
+    assert "30 of 30 words, those with a wrong tag; the first 8." in page.text
+    assert "w79 …" in page.text
+    assert "w80" not in page.text

@@ -31,24 +31,28 @@ def two(clean: tuple[float, float], width: float, falls: tuple[float, float], sp
 
 def test_what_it_says_follows_the_numbers(tmp_path: Path) -> None:
     said = says(two((0.9, 0.8), 0.02, (0.3, 0.1), 0.01), tmp_path / "a")
-    assert f"{HLM} has the best F1, 0.900; {BERT} follows with 0.800. The difference is 0.100 (0.080 to 0.120)." in said
+    assert (
+        f"{HLM} has the best F1, 90.0; {BERT} follows with 80.0. The difference is 10.0 points (8.0 to 12.0)." in said
+    )
     assert (
         f"Over the 25 conditions (5 kinds of noise at their levels) that no model has met in training, {BERT} loses"
         in said
     )
-    assert f"loses least F1 on average: 0.100 (0.090 to 0.110); {HLM} 0.300 (0.290 to 0.310)." in said
+    assert f"loses least F1 on average, 10.0 points (9.0 to 11.0); {HLM} 30.0 points (29.0 to 31.0)." in said
     assert f"The interval of {BERT} overlaps no other model's." in said
-    assert "Its mean F1 there, 0.700, is also the best." in said
+    assert "Its mean F1 there, 70.0, is also the best." in said
     assert "within noise" not in said
 
     said = says(two((0.8, 0.9), 0.02, (0.1, 0.3), 0.01), tmp_path / "b")
-    assert f"{BERT} has the best F1, 0.900; {HLM} follows with 0.800. The difference is 0.100 (0.080 to 0.120)." in said
-    assert f"in training, {HLM} loses least F1 on average: 0.100" in said
+    assert (
+        f"{BERT} has the best F1, 90.0; {HLM} follows with 80.0. The difference is 10.0 points (8.0 to 12.0)." in said
+    )
+    assert f"in training, {HLM} loses least F1 on average, 10.0 points" in said
 
 
 def test_it_hedges_when_intervals_overlap(tmp_path: Path) -> None:
     said = says(two((0.9, 0.88), 0.03, (0.12, 0.1), 0.015), tmp_path)
-    assert "The difference, 0.020 (-0.010 to 0.050), is within noise: its interval includes 0." in said
+    assert "The difference, 2.0 points (−1.0 to 5.0), is within noise: its interval includes 0." in said
     assert f"The intervals of {BERT} and {HLM} overlap: the difference is within noise." in said
     assert "overlaps no other" not in said
 
@@ -56,7 +60,7 @@ def test_it_hedges_when_intervals_overlap(tmp_path: Path) -> None:
 def test_losing_little_is_not_called_scoring_well(tmp_path: Path) -> None:
     said = says(two((0.9, 0.5), 0.02, (0.2, 0.1), 0.01), tmp_path)
     assert (
-        f"Losing little is not scoring well: under the same noise {HLM} has the best mean F1, 0.700; {BERT} has 0.400."
+        f"Losing little is not scoring well: under the same noise {HLM} has the best mean F1, 70.0; {BERT} has 40.0."
         in said
     )
 
@@ -75,8 +79,8 @@ def test_it_claims_nothing_without_intervals(tmp_path: Path) -> None:
 
 def test_equal_scores_have_no_winner(tmp_path: Path) -> None:
     said = says(two((0.90004, 0.9), 0.02, (0.3, 0.1), 0.01), tmp_path)
-    assert f"{HLM} and {BERT} have the same F1, 0.900." in said
-    assert "best F1, 0.900" not in said
+    assert f"{HLM} and {BERT} have the same F1, 90.0." in said
+    assert "best F1, 90.0" not in said
 
 
 def test_only_noise_that_all_meet_for_the_first_time_ranks_models(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Builds the sections of a report on how it was measured and how to reproduce it.
+"""Builds the sections of a report on how it was measured, what was left out, and how to reproduce it.
 
 Open it to change what a report says about models, noise and settings, or the command that it prints.
 """
@@ -10,16 +10,19 @@ import shlex
 from collections.abc import Sequence
 
 from charlm.core.types import Json
-from charlm.robustness.render_parts import NOTHING, Code, Command, Name, PageBlock, RichText, Table
-from charlm.robustness.render_view import View, kind_of, mean, share, unique
+from charlm.robustness.render.numbers import NOTHING, percent
+from charlm.robustness.render.parts import Block, Bullets, Code, Command, Name, RichText, Table
+from charlm.robustness.render.view import View, kind_of, mean, unique
 
 _COMMAND = "command"
 
 
-def how(view: View) -> list[PageBlock]:
+def how(view: View) -> list[Block]:
     """Returns the section on how it was measured: with which models, kinds of noise and settings."""
     examples = view.results["examples"]
-    blocks: list[PageBlock] = [_done(view)] if view.conditions else []
+    if not view.models:
+        return []
+    blocks: list[Block] = [_done(view)] if view.conditions else []
     if view.conditions:
         blocks.append(
             "A level is a probability: each of the things that a kind of noise can hit is hit with it, independently of"
@@ -36,6 +39,12 @@ def how(view: View) -> list[PageBlock]:
     return blocks
 
 
+def notes(view: View) -> list[Block]:
+    """Returns the list of what was left out, and why; nothing if that is nothing."""
+    found = [str(note) for note in view.results["notes"]]
+    return [Bullets(found)] if found else []
+
+
 def _done(view: View) -> RichText:
     seeds = unique(str(seed) for row in view.noise for seed in row["seeds"] or ())
     levels = unique(f"{level:g}" for _, level in sorted(view.conditions, key=lambda condition: condition[1]))
@@ -47,7 +56,7 @@ def _done(view: View) -> RichText:
     )
 
 
-def _models(view: View) -> list[PageBlock]:
+def _models(view: View) -> list[Block]:
     rows: list[list[RichText]] = []
     for model in view.results["models"]:
         noise = ", ".join(str(spec) for spec in model["trained_with"] or ()) or "none"
@@ -57,7 +66,7 @@ def _models(view: View) -> list[PageBlock]:
         return []
     header: list[RichText] = ["model", "family", "noise in training", "seed of training", "path"]
     defences = [str(model.get("defence") or "none") for model in view.results["models"]]
-    said: list[PageBlock] = []
+    said: list[Block] = []
     if any(defence != "none" for defence in defences):
         header.append("defence")
         rows = [[*row, defence] for row, defence in zip(rows, defences, strict=True)]
@@ -68,7 +77,7 @@ def _models(view: View) -> list[PageBlock]:
     return [Table("table-models", "The models.", header, rows, texts=len(header)), *said]
 
 
-def _kinds(view: View) -> list[PageBlock]:
+def _kinds(view: View) -> list[Block]:
     """Returns a table of the kinds of noise, with the share of words that each changed at each level."""
     levels = sorted({level for _, level in view.conditions})
     if not levels:
@@ -77,7 +86,7 @@ def _kinds(view: View) -> list[PageBlock]:
     for kind in view.levels:
         known = kind_of(kind)
         about = [known.line, known.share_of] if known else [NOTHING, NOTHING]
-        rows.append([kind, *about, *(share(_changed(view, kind, level)) for level in levels)])
+        rows.append([kind, *about, *(percent(_changed(view, kind, level)) for level in levels)])
     header = ["kind", "what it does", "a level is the share of", *(f"changed at {level:g}" for level in levels)]
     caption = "The kinds of noise, and the share of all words that each changes at each level, mean over models."
     return [Table("table-kinds", caption, header, rows, texts=3)]
@@ -89,12 +98,12 @@ def _changed(view: View, kind: str, level: float) -> float | None:
     return mean(found) if found else None
 
 
-def _settings(view: View) -> list[PageBlock]:
+def _settings(view: View) -> list[Block]:
     rows: list[list[RichText]] = [
         [Code(str(key)), Code(_shown(value))] for key, value in sorted(view.settings.items()) if key != _COMMAND
     ]
     if not rows:
-        return ["No settings were recorded."]
+        return []
     return [Table("table-settings", "The settings.", ["setting", "value"], rows, texts=2)]
 
 
@@ -105,11 +114,11 @@ def _shown(value: Json) -> str:
     return (value or "none") if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def reproduce(view: View) -> list[PageBlock]:
-    """Returns the section with the command that made the report."""
+def reproduce(view: View) -> list[Block]:
+    """Returns the section with the command that made the report; nothing if it is not known."""
     command: str | Sequence[str] | None = view.settings.get(_COMMAND)
     if not command:
-        return ["No command was recorded; the settings are above, all numbers in report.json."]
+        return []
     text = command if isinstance(command, str) else shlex.join(str(part) for part in command)
     return [
         "All numbers are in report.json, beside this report; the same measurements give the same report, byte for"

@@ -1,16 +1,15 @@
 """The parts of a report, independent of Markdown and HTML: sections of paragraphs, tables, plots and commands.
 
-Open it to add a kind of block, which both writers then have to know. All text from measurements (names, paths, notes)
-is plain text here; the Markdown and the HTML writer escape it.
+Open it to add a kind of block, which both writers, `page` and `markdown`, then have to know. All text from measurements
+(names, paths, notes) is plain text here; the writers escape it.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-NOTHING = "–"  # the cell of a value that was not measured
 _KEPT_FORMAT = "\u200c\u200d\ufe0f"  # joiners that scripts and emoji need; other format characters may reorder a line
 
 
@@ -35,8 +34,41 @@ class Code:
     text: str
 
 
-Inline = str | Name | Strong | Code
+@dataclass(frozen=True)
+class Typo:
+    """A word that noise has changed."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong answer."""
+
+    text: str
+
+
+Inline = str | Name | Strong | Code | Typo | Wrong
 RichText = Inline | Sequence[Inline]
+
+
+@dataclass(frozen=True)
+class Shaded:
+    """A cell of a heat map.
+
+    Attributes:
+      text: what stands in it.
+      hue: what the colour says: "loss", "gain" (of a score under noise), "first" or "second" (which model is better).
+      step: how strong the colour is: 0 (none) to `STEPS`.
+    """
+
+    text: RichText
+    hue: str
+    step: int
+
+
+STEPS = 8
+Cell = RichText | Shaded
 
 
 @dataclass(frozen=True)
@@ -55,7 +87,7 @@ class Table:
     key: str
     caption: RichText
     header: Sequence[RichText]
-    rows: Sequence[Sequence[RichText]]
+    rows: Sequence[Sequence[Cell]]
     row_headers: int = 1
     texts: int = 0
 
@@ -81,34 +113,92 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Curves:
-    """The place of the plots in the HTML page; Markdown has no plots."""
+class Plot:
+    """A plot of the HTML page; Markdown has none, and the tables hold its numbers.
+
+    Attributes:
+      name: "curves" or "bars", see `page.PLOTS`.
+    """
+
+    name: str
 
 
-PageBlock = RichText | Table | Bullets | Command | Curves
+@dataclass(frozen=True)
+class Card:
+    """A short block with a heading, one of several side by side: a text, and a table of answers.
+
+    Attributes:
+      title: the heading.
+      lines: names and texts, one below the other.
+      table: what stands below them.
+    """
+
+    title: RichText
+    lines: Sequence[tuple[str, RichText]]
+    table: Table
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Tables or cards, side by side if there is room."""
+
+    items: Sequence[Table] | Sequence[Card]
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that the page shows on demand.
+
+    Attributes:
+      title: what they are, in a line.
+      blocks: the blocks.
+    """
+
+    title: str
+    blocks: Sequence[Block]
+
+
+PageBlock = RichText | Table | Bullets | Command | Plot | Grid
+Block = PageBlock | Folded
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and the blocks below it; strings and sequences among the blocks are paragraphs."""
+    """A heading and the blocks below it; strings and sequences among the blocks are paragraphs.
+
+    Attributes:
+      key: a name that is unique in the report.
+      title: the heading.
+      blocks: the blocks; a section without any is left out.
+      folded: whether the page shows them on demand.
+    """
 
     key: str
     title: str
-    blocks: list[PageBlock] = field(default_factory=list)
+    blocks: Sequence[Block] = ()
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Report:
-    """A whole report."""
+    """A whole report.
+
+    Attributes:
+      title: what was measured.
+      subtitle: by which score, of how many examples.
+      headline: what came out, in a sentence or two.
+      sections: its sections, none without blocks.
+    """
 
     title: str
     subtitle: RichText
-    sections: list[Section]
+    headline: RichText
+    sections: Sequence[Section]
 
 
 def inlines(text: RichText) -> Sequence[Inline]:
     """Returns the parts of a text."""
-    return (text,) if isinstance(text, str | Name | Strong | Code) else text
+    return (text,) if isinstance(text, str | Name | Strong | Code | Typo | Wrong) else text
 
 
 def harmless(text: str, keep_lines: bool = False) -> str:

@@ -1,23 +1,30 @@
 """Writes a report as Markdown that GitHub renders well; only the HTML page has plots.
 
-Open it when a name or path is shown wrongly there; the content comes from `render_sections`.
+Open it when a name or path is shown wrongly there; the content comes from `report`.
 """
 
 from __future__ import annotations
 
 import re
 
-from charlm.robustness.render_parts import (
+from charlm.robustness.render.parts import (
+    Block,
     Bullets,
+    Card,
+    Cell,
     Code,
     Command,
-    Curves,
+    Folded,
+    Grid,
     Inline,
-    PageBlock,
+    Plot,
     Report,
     RichText,
+    Shaded,
     Strong,
     Table,
+    Typo,
+    Wrong,
     harmless,
     inlines,
 )
@@ -29,13 +36,13 @@ _LINKS = re.compile(r"(?i)(?<=http)(s?):|(?<=ftp)():|(?<=www)()\.|(?<=mailto)():
 
 def markdown(report: Report) -> str:
     """Returns the whole report."""
-    lines = [f"# {_escaped(report.title)}", _line(report.subtitle)]
+    lines = [f"# {_escaped(report.title)}", _line(report.subtitle), _line(report.headline)]
     for section in report.sections:
         lines += [f"## {_escaped(section.title)}", *(_block(block) for block in section.blocks)]
     return "\n\n".join(line for line in lines if line) + "\n"
 
 
-def _block(block: PageBlock) -> str:
+def _block(block: Block) -> str:
     match block:
         case Table():
             return _table(block)
@@ -45,9 +52,18 @@ def _block(block: PageBlock) -> str:
             text = harmless(block.text, keep_lines=True)
             fence = "`" * max(3, 1 + _longest_run(text))
             return f"{fence}bash\n{text}\n{fence}"
-        case Curves():
-            return "The curves are in `report.html`."
+        case Plot():
+            return f"The {block.name} are in `report.html`."
+        case Grid():
+            return "\n\n".join(_card(item) if isinstance(item, Card) else _table(item) for item in block.items)
+        case Folded():
+            return "\n\n".join([f"### {_escaped(block.title)}", *(_block(inner) for inner in block.blocks)])
     return _line(block)
+
+
+def _card(card: Card) -> str:
+    lines = [f"- {_escaped(name)}: {_inline(text)}" for name, text in card.lines]
+    return "\n\n".join([f"### {_inline(card.title)}", "\n".join(lines), _table(card.table)])
 
 
 def _table(table: Table) -> str:
@@ -58,8 +74,8 @@ def _table(table: Table) -> str:
     return f"**Table.** {_inline(table.caption)}\n\n" + "\n".join(lines)
 
 
-def _cell(text: RichText) -> str:
-    return _inline(text, in_table=True) or " "
+def _cell(cell: Cell) -> str:
+    return _inline(cell.text if isinstance(cell, Shaded) else cell, in_table=True) or " "
 
 
 def _line(text: RichText) -> str:
@@ -80,7 +96,9 @@ def _inline(text: RichText, in_table: bool = False) -> str:
 def _part(part: Inline, in_table: bool) -> str:
     if isinstance(part, Code):
         return _code(harmless(part.text), in_table)
-    if isinstance(part, Strong):
+    if isinstance(part, Wrong):
+        return _escaped(f"✗ {part.text}")
+    if isinstance(part, Strong | Typo):
         return f"**{_escaped(part.text).strip()}**" if part.text.strip() else ""
     return _escaped(part if isinstance(part, str) else part.text)
 

@@ -1,7 +1,6 @@
-"""Gives the report ordered access to the measurements, computes averages, and formats numbers.
+"""Gives the report ordered access to the measurements, and computes averages.
 
-All `render_*` modules read `results.json` through it. Open it to change how a number is averaged, named or formatted
-everywhere in the report.
+All other modules of the report read `results.json` through it. Open it to change how a number is averaged.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from charlm.core.types import JsonObject
-from charlm.robustness.render_parts import NOTHING
+from charlm.robustness.render.numbers import Interval, Numbers, lower_is_better, score_name
 from charlm.robustness.results import RESULTS_FORMAT
 from charlm.tasks.create import task_named
 from charlm.text.noise import KINDS, Kind
@@ -23,43 +22,7 @@ RESULT_KEYS = (
     *("format", "task", "metric", "settings", "models", "examples", "clean", "noise"),
     *("comparisons", "groups", "segmentation", "sensitivity", "adversarial", "notes"),
 )
-_LOWER_IS_BETTER = ("mse",)
-_NAMES = {"f1": "F1", "macro_f1": "macro F1", "weighted_f1": "weighted F1", "micro_f1": "micro F1"}
-_NAMES |= {"exact": "exact match", "mse": "MSE"}
-_NAMES |= {"mrr": "MRR", "map": "MAP", "matthews": "Matthews correlation", "pearson": "Pearson correlation"}
-_NAMES |= {"spearman": "Spearman correlation"}
-_COUNTS = ("total", "HasAns_total", "NoAns_total", "queries", "queries_without_right")
-
 Condition = tuple[str, float]
-
-
-class Interval(NamedTuple):
-    """A difference and its interval, which may be unknown."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def known(self) -> bool:
-        """Whether the interval is known."""
-        return self.low is not None and self.high is not None
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of 0; False when it is unknown."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
-
-    def turned(self) -> Interval:
-        """Returns the interval of b - a instead of a - b."""
-        low, high = self.low, self.high
-        return Interval(0.0 - self.value, None if high is None else 0.0 - high, None if low is None else 0.0 - low)
-
-    def overlaps(self, other: Interval) -> bool:
-        """Says whether two known intervals share a value; raises ValueError if one is unknown."""
-        if self.low is None or self.high is None or other.low is None or other.high is None:
-            raise ValueError("an interval is unknown")
-        return self.low <= other.high and other.low <= self.high
 
 
 class Average(NamedTuple):
@@ -88,8 +51,9 @@ class View:
         # Level 0 of any kind is the clean text, so it is not a condition.
         self.noise: list[JsonObject] = [row for row in results["noise"] if row["level"]]
         self.models = _model_names(results)
-        self.lower_is_better = self.metric in _LOWER_IS_BETTER
+        self.lower_is_better = lower_is_better(self.metric)
         self.metric_name = score_name(self.metric)
+        self.numbers = Numbers(self.metric, self._task.hundredths)
         kinds = unique(row["kind"] for row in self.noise)
         levels: dict[str, list[float]] = {
             kind: sorted({row["level"] for row in self.noise if row["kind"] == kind}) for kind in kinds
@@ -97,6 +61,14 @@ class View:
         self.levels = levels
         self.conditions: list[Condition] = [(kind, level) for kind in kinds for level in levels[kind]]
         self._rows = {(row["model"], row["kind"], row["level"]): row for row in self.noise}
+        self._gaps = {
+            (
+                frozenset((row["a"], row["b"])),
+                (row["kind"], row["level"]) if row["kind"] and row["level"] else None,
+            ): row
+            for row in results["comparisons"]
+            if row["metric"] == self.metric and row["difference"] is not None
+        }
 
     @property
     def by_word(self) -> bool:
@@ -130,10 +102,29 @@ class View:
             return None
         return self.oriented(row["drop"])
 
+    def change(self, loss: Interval) -> Interval:
+        """Returns a loss as it is shown: the score under noise minus the one on clean text."""
+        return loss if self.lower_is_better else loss.turned()
+
+    def gap(self, a: str, b: str, condition: Condition | None) -> Interval | None:
+        """Returns by how much model `a` is better than `b` in the main score, on clean text (None) or under a noise."""
+        row = self._gaps.get((frozenset((a, b)), condition))
+        if row is None:
+            return None
+        return self.oriented(row) if row["a"] == a else self.oriented(row).turned()
+
     def oriented(self, difference: JsonObject, score: str | None = None) -> Interval:
         """Returns a difference a - b, turned if needed, so that positive means that a is better."""
         found = Interval(difference["difference"], difference.get("low"), difference.get("high"))
-        return found.turned() if (score or self.metric) in _LOWER_IS_BETTER else found
+        return found.turned() if lower_is_better(score or self.metric) else found
+
+    def by_cost(self) -> list[str]:
+        """Returns the kinds of noise, the costliest first; those without a known loss last."""
+        found = {}
+        for kind, levels in self.levels.items():
+            losses = [loss.value for model in self.models for at in levels if (loss := self.loss(model, (kind, at)))]
+            found[kind] = mean(losses) if losses else -math.inf
+        return sorted(found, key=lambda kind: -found[kind])
 
     def measured(self, model: str, seen: bool) -> list[Condition]:
         """Returns the conditions with a known loss, of those that the model has seen in training or has not seen."""
@@ -167,26 +158,6 @@ class View:
             None if None in scores else mean([score for score in scores if score is not None]),
         )
 
-    def number(self, value: float | None, score: str | None = None, signed: bool = False) -> str:
-        """Returns a score or a difference of scores as text."""
-        if value is None:
-            return NOTHING
-        score = score or self.metric
-        if score in _COUNTS:
-            return f"{value:.0f}"
-        if score in _LOWER_IS_BETTER or score.endswith("_thresh"):
-            return f"{value:+.4g}" if signed else f"{value:.4g}"
-        hundred = score.split("_")[-1] in self._task.hundredths
-        return fixed(value, 2 if hundred else 3, signed)
-
-    def interval(self, found: Interval | None, score: str | None = None, signed: bool = False) -> str:
-        """Returns a difference with its interval, "0.042 [0.031, 0.053]"."""
-        if found is None:
-            return NOTHING
-        value = self.number(found.value, score, signed)
-        low, high = self.number(found.low, score), self.number(found.high, score)
-        return f"{value} [{low}, {high}]" if found.known else f"{value} [no interval]"
-
 
 def check(results: JsonObject) -> None:
     """Raises ValueError unless the results have the keys and the format that the report reads."""
@@ -195,22 +166,6 @@ def check(results: JsonObject) -> None:
         raise ValueError(f"robustness results: missing {', '.join(missing)}; expected {', '.join(RESULT_KEYS)}")
     if results["format"] != RESULTS_FORMAT:
         raise ValueError(f"robustness results: format {results['format']!r}, expected {RESULTS_FORMAT}")
-
-
-def score_name(score: str) -> str:
-    """Returns the readable name of a score."""
-    return _NAMES.get(score, score)
-
-
-def fixed(value: float, digits: int, signed: bool = False) -> str:
-    """Returns a number with `digits` decimals, and never "-0.000"."""
-    value = round(value, digits) + 0.0
-    return f"{value:+.{digits}f}" if signed else f"{value:.{digits}f}"
-
-
-def share(value: float | None) -> str:
-    """Returns a share (0 to 1) as text."""
-    return NOTHING if value is None else fixed(value, 3)
 
 
 def mean(values: Sequence[float]) -> float:

@@ -1,6 +1,6 @@
 """Writes a report as one self-contained HTML page, whose content security policy forbids it to load or run anything.
 
-Open it to change the look of the page; the content comes from `render_sections`.
+Open it to change the look of the page; the content comes from `report`.
 """
 
 from __future__ import annotations
@@ -11,25 +11,35 @@ from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
-from charlm.robustness.plots import curves
-from charlm.robustness.render_parts import (
+from charlm.robustness.render.bars import bars
+from charlm.robustness.render.curves import curves
+from charlm.robustness.render.parts import (
+    Block,
     Bullets,
+    Card,
+    Cell,
     Code,
     Command,
-    Curves,
+    Folded,
+    Grid,
     Inline,
     Name,
-    PageBlock,
+    Plot,
     Report,
     RichText,
     Section,
+    Shaded,
     Strong,
     Table,
+    Typo,
+    Wrong,
     harmless,
     inlines,
 )
-from charlm.robustness.render_view import View
+from charlm.robustness.render.svg import escaped
+from charlm.robustness.render.view import View
 
+PLOTS = {"curves": curves, "bars": bars}
 _LONG = 40  # a table with more rows gets a vertical scroll box
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -47,6 +57,7 @@ _PAGE = """<!DOCTYPE html>
 <header>
 <h1>{title}</h1>
 <p class="subtitle">{subtitle}</p>
+<p class="lead">{headline}</p>
 <nav aria-label="Sections">
 <ul>
 {contents}
@@ -63,14 +74,15 @@ _PAGE = """<!DOCTYPE html>
 
 def html(report: Report, view: View) -> str:
     """Returns the whole page."""
-    css = resources.files("charlm.robustness").joinpath("page.css").read_text(encoding="utf-8")
+    css = resources.files("charlm.robustness.render").joinpath("page.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    contents = [f'<li><a href="#{s.key}">{_escaped(s.title)}</a></li>' for s in report.sections]
+    contents = [f'<li><a href="#{s.key}">{escaped(s.title)}</a></li>' for s in report.sections]
     return _PAGE.format(
         policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        title=_escaped(report.title),
+        title=escaped(report.title),
         css=css,
         subtitle=_inline(report.subtitle),
+        headline=_inline(report.headline),
         contents="\n".join(contents),
         sections="\n".join(_section(section, view) for section in report.sections),
     )
@@ -78,11 +90,14 @@ def html(report: Report, view: View) -> str:
 
 def _section(section: Section, view: View) -> str:
     blocks = "\n".join(_block(block, view) for block in section.blocks)
-    heading = f'<h2 id="{section.key}-title">{_escaped(section.title)}</h2>'
-    return f'<section id="{section.key}" aria-labelledby="{section.key}-title">\n{heading}\n{blocks}\n</section>'
+    heading = f'<h2 id="{section.key}-title">{escaped(section.title)}</h2>'
+    start = f'<section id="{section.key}" aria-labelledby="{section.key}-title">'
+    if section.folded:  # the section is inside, so that a link to it unfolds it
+        return f'<details class="folded">\n<summary>{heading}</summary>\n{start}\n{blocks}\n</section>\n</details>'
+    return f"{start}\n{heading}\n{blocks}\n</section>"
 
 
-def _block(block: PageBlock, view: View) -> str:
+def _block(block: Block, view: View) -> str:
     match block:
         case Table():
             return _table(block)
@@ -91,9 +106,22 @@ def _block(block: PageBlock, view: View) -> str:
         case Command():
             text = escape(harmless(block.text, keep_lines=True))
             return f'<pre tabindex="0" role="region" aria-label="Command"><code>{text}</code></pre>'
-        case Curves():
-            return curves(view)
+        case Plot():
+            return PLOTS[block.name](view)
+        case Grid():
+            items = [_card(item) if isinstance(item, Card) else _table(item) for item in block.items]
+            name = "cards" if isinstance(block.items[0], Card) else "tables"
+            return f'<div class="{name}">\n' + "\n".join(items) + "\n</div>"
+        case Folded():
+            blocks = "\n".join(_block(inner, view) for inner in block.blocks)
+            return f"<details>\n<summary>{escaped(block.title)}</summary>\n{blocks}\n</details>"
     return f"<p>{_inline(block)}</p>"
+
+
+def _card(card: Card) -> str:
+    lines = [f"<dt>{escaped(name)}</dt>\n<dd>{_inline(text)}</dd>" for name, text in card.lines]
+    listed = "<dl>\n" + "\n".join(lines) + "\n</dl>"
+    return f'<article class="card">\n<h3>{_inline(card.title)}</h3>\n{listed}\n{_table(card.table)}\n</article>'
 
 
 def _table(table: Table) -> str:
@@ -101,6 +129,8 @@ def _table(table: Table) -> str:
     head = "".join(f'<th scope="col"{_side(i, table)}>{_inline(cell)}</th>' for i, cell in enumerate(table.header))
     body = "\n".join(_row(row, table) for row in table.rows)
     box, more = "scroll", ""
+    if any(isinstance(cell, Shaded) for row in table.rows for cell in row):
+        box = "scroll map"
     if len(table.rows) > _LONG:
         box, more = "scroll long", f' <small class="rows">{len(table.rows)} rows: scroll down.</small>'
     return (
@@ -111,9 +141,12 @@ def _table(table: Table) -> str:
     )
 
 
-def _row(row: Sequence[RichText], table: Table) -> str:
+def _row(row: Sequence[Cell], table: Table) -> str:
     cells = []
     for i, cell in enumerate(row):
+        if isinstance(cell, Shaded):
+            cells.append(f'<td class="n {cell.hue} s{cell.step}">{_inline(cell.text)}</td>')
+            continue
         tag = ("th", ' scope="row"') if i < table.row_headers else ("td", "")
         cells.append(f"<{tag[0]}{tag[1]}{_side(i, table)}>{_inline(cell)}</{tag[0]}>")
     return f"<tr>{''.join(cells)}</tr>"
@@ -130,13 +163,13 @@ def _inline(text: RichText) -> str:
 def _part(part: Inline) -> str:
     match part:
         case Name():
-            return f"<bdi>{_escaped(part.text)}</bdi>"
+            return f"<bdi>{escaped(part.text)}</bdi>"
         case Strong():
-            return f"<strong>{_escaped(part.text)}</strong>"
+            return f"<strong>{escaped(part.text)}</strong>"
+        case Typo():
+            return f'<mark class="typo">{escaped(part.text)}</mark>'
+        case Wrong():
+            return f'<span class="wrong">✗ {escaped(part.text)}</span>'
         case Code():
-            return f"<code>{_escaped(part.text)}</code>"
-    return _escaped(part)
-
-
-def _escaped(text: str) -> str:
-    return escape(harmless(text))
+            return f"<code>{escaped(part.text)}</code>"
+    return escaped(part)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from charlm.core.durable import write_text
 from charlm.core.types import JsonObject
-from charlm.robustness.render_html import html
-from charlm.robustness.render_markdown import markdown
-from charlm.robustness.render_sections import report_of
-from charlm.robustness.render_view import View
+from charlm.robustness.render.markdown import markdown
+from charlm.robustness.render.page import html
+from charlm.robustness.render.report import report_of
+from charlm.robustness.render.view import View
 from charlm.robustness.results import plain
 
 
