@@ -54,6 +54,11 @@ COMMANDS = {
         "bring weights from PyTorch and back",
         "convert import --input bert-base-cased --output runs/bert",
     ),
+    "export": Command(
+        "charlm.export.__main__",
+        "write a model for programs without charlm",
+        "export --model runs/tags --output exported",
+    ),
     "ship": Command(
         "charlm.ship.__main__",
         "pack a model with a model card",

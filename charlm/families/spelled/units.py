@@ -112,11 +112,6 @@ class WordUnits(SpelledUnits):
     def mask(self) -> tuple[str, int]:
         """The mask token as text, and its unit; ValueError when there is none."""
 
-    @property
-    def around(self) -> tuple[list[int], list[int]]:
-        """The units before and after a single text (not a pair)."""
-        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
-
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the words of texts."""
         return texts_in_words(texts, self._splitter, self.codes)
