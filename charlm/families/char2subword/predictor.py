@@ -22,6 +22,7 @@ from charlm.families.predictor import Neighbor, check_top
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import WordPredictor
 from charlm.families.subword.gaps import Pieces
+from charlm.families.word_tables import with_table
 
 
 class CharAttentions(NamedTuple):
@@ -63,7 +64,7 @@ class Char2SubwordPredictor(WordPredictor):
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Char2SubwordPredictor:
         """Returns the predictor of a loaded model."""
-        return cls(pretrained)
+        return with_table(cls(pretrained), pretrained.folder)
 
     @functools.cached_property
     def _entries(self) -> dict[str, int]:
@@ -90,7 +91,7 @@ class Char2SubwordPredictor(WordPredictor):
         chars_1C = spell_rows([spelled], self.pretrained.vocab(), cfg.char_slots)
         count = int((chars_1C != 0).sum())
         apply = functools.partial(Char2Subword(cfg).apply, method="attention")
-        weights_1LHCC = jax.device_get(jax.jit(apply)({"params": self._module_params}, chars_1C[:, :count]))
+        weights_1LHCC = jax.device_get(jax.jit(apply)({"params": self.word_params}, chars_1C[:, :count]))
         return CharAttentions(tuple(spelled[:count]), weights_1LHCC[0])
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
@@ -111,7 +112,7 @@ class Char2SubwordPredictor(WordPredictor):
         allowed_V = np.zeros(self.config.vocab_size, bool)
         allowed_V[list(shown)] = True
         chars_1C = spell_rows([spell_word(string)], self.pretrained.vocab(), self.config.characters.char_slots)
-        vector_D = self._spell(self._module_params, chars_1C)[0]
+        vector_D = self._spell(self.word_params, chars_1C)[0]
         table_VD = self._params["bert"]["embed"]["token"]["embedding"]
         cosines, ids = jax.device_get(self._nearest(vector_D, table_VD, allowed_V, min(top, len(shown))))
         return [Neighbor(shown[index], float(cosine)) for index, cosine in zip(ids.tolist(), cosines, strict=True)]
