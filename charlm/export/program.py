@@ -125,7 +125,7 @@ def load(path: str | os.PathLike[str]) -> Program:
     }
     probable = isinstance(task, Classification | Tagging) and len(labels) > 1
     made = Program(pretrained, arrays, logits, probable, weights, arrays.of(rows), {}, about)
-    expected = {name: np.asarray(value) for name, value in _expected(made, units, rows).items()}
+    expected = _expected(made, units, rows)
     about["outputs"] = [{"name": name, "axes": _axes(value, made)} for name, value in expected.items()]
     return made._replace(expected=expected)
 
@@ -137,7 +137,7 @@ def _computed(pretrained: Pretrained, units: Units, logits: bool, params: Params
     return units.states(pretrained.config, params, batch).astype(np.float32)
 
 
-def _expected(made: Program, units: Units, rows: list[Joined]) -> Named:
+def _expected(made: Program, units: Units, rows: list[Joined]) -> dict[str, np.ndarray]:
     """Returns the outputs that charlm itself computes for rows, by its own packing; NaN at padding."""
     length = max(row.length for row in rows)
     packed = units.pack(rows, units.measure([rows], len(rows), length))
@@ -147,7 +147,7 @@ def _expected(made: Program, units: Units, rows: list[Joined]) -> Named:
     outputs = made.outputs(run(params, batch))
     real_BL = np.arange(length)[None] < np.array([[row.length] for row in rows])
     return {
-        name: np.where(real_BL[..., None], value, np.nan) if value.ndim == 3 else value
+        name: np.where(real_BL[..., None], value, np.nan) if value.ndim == 3 else np.asarray(value)
         for name, value in outputs.items()
     }
 

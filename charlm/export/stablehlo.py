@@ -33,7 +33,7 @@ def write(program: Program, folder: Path, platforms: Sequence[str] = PLATFORMS) 
         made = export.export(jax.jit(program.run), platforms=list(platforms))(program.weights, abstract(program))
     except NotImplementedError as error:  # a platform lacks an operation
         raise ValueError(f"it cannot be compiled for {', '.join(platforms)}: {error}") from error
-    data = made.serialize()
+    data = bytes(made.serialize())
     write_bytes(folder / PROGRAM_FILE, data)
     read = export.deserialize(bytearray(data))
     apart = program.check(jax.jit(read.call)(program.weights, program.example), "the exported program")
@@ -45,6 +45,6 @@ def abstract(program: Program) -> dict[str, jax.ShapeDtypeStruct]:
     names = dict.fromkeys(axis for one in program.arrays.inputs for axis in one.axes if isinstance(axis, str))
     sizes = dict(zip(names, export.symbolic_shape(", ".join(names), constraints=program.arrays.bounds), strict=True))
     return {
-        one.name: jax.ShapeDtypeStruct(tuple(sizes.get(axis, axis) for axis in one.axes), np.int32)
+        one.name: jax.ShapeDtypeStruct([sizes[axis] if isinstance(axis, str) else axis for axis in one.axes], np.int32)
         for one in program.arrays.inputs
     }

@@ -38,7 +38,7 @@ def write_stablehlo(path: str, output: str, platforms: Sequence[str] = stablehlo
         told = stablehlo.write(program, folder, platforms)
         program.arrays.write_beside(folder)
         write_json(folder / "program.json", program.about | {"platforms": list(platforms)})
-        np.savez(folder / "example.npz", **program.example, **program.expected)
+        np.savez(folder / "example.npz", **(program.example | program.expected))  # pyright: ignore[reportArgumentType]  # as there
         files = {
             stablehlo.PROGRAM_FILE: f"StableHLO by `jax.export`, for {', '.join(platforms)}",
             stablehlo.WEIGHTS_FILE: "the weights, float32, by name",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
@@ -51,6 +51,7 @@ class Arrays(abc.ABC):
 
     recipe: ClassVar[str] = ""
     texts: ClassVar[str]
+    units: Any  # of a class of the family's own
 
     def __init__(self, pretrained: Pretrained, units: Units) -> None:
         self.pretrained, self.units = pretrained, units

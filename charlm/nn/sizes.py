@@ -9,6 +9,6 @@ from __future__ import annotations
 from jax import export
 
 
-def is_symbolic(*sizes: object) -> bool:
+def is_symbolic(*sizes: int) -> bool:
     """Returns whether any of the sizes stands for any number."""
-    return any(map(export.is_symbolic_dim, sizes))
+    return any(export.is_symbolic_dim(size) for size in sizes)

@@ -9,7 +9,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -86,8 +88,17 @@ def exported(tmp_path_factory, request):
             made[name] = folder / "out" / name
         return made[name]
 
-    make.sources = sources
-    return make
+    return Exported(make, sources)
+
+
+class Exported(NamedTuple):
+    """Makes the folder of an exported model by its name, and by names the models that were exported."""
+
+    made: Callable[[str], Path]
+    sources: dict[str, Callable[[], Any]]
+
+    def __call__(self, name: str) -> Path:
+        return self.made(name)
 
 
 def reference_head(source, task):
@@ -100,7 +111,8 @@ def reference_head(source, task):
 def outputs_of(folder, arrays):
     """Returns what an exported program computes."""
     program = export.deserialize(bytearray((folder / "model.stablehlo").read_bytes()))
-    return program.call(dict(np.load(folder / "weights.npz")), arrays)
+    found: Any = program.call(dict(np.load(folder / "weights.npz")), arrays)
+    return found
 
 
 USUAL = ("hlm tagging", "hlm read whole", "bert", "charbert", "char2subword")

@@ -62,6 +62,7 @@ def test_words_of_the_table_are_not_encoded(family, hlm, words, tmp_path):
     predictor = Predictor.from_checkpoint(model)
     for found, wanted in zip(predictor.encode(TEXTS), expected, strict=True):
         np.testing.assert_allclose(found.vectors_WD, wanted.vectors_WD, atol=1e-5, rtol=1e-5)
+    assert predictor.cache is not None
     stats = predictor.cache.stats
     distinct = {word for one in expected for word in one.words}
     assert stats.misses == len(distinct - {*WORDS})  # teh, sat, ...
@@ -112,6 +113,7 @@ def test_a_fine_tuned_model_reads_its_table(head, hlm, words, tmp_path, monkeypa
     tagger = FineTuned.from_checkpoint(tmp_path / "model")
     asked = []
     take = tagger.evaluator._words
+    assert take is not None
     monkeypatch.setattr(tagger.evaluator, "_words", lambda chars: asked.append(chars.shape) or take(chars))
     for found, wanted in zip(tagger.tag(TEXTS), expected, strict=True):
         assert found.tags == wanted.tags

@@ -14,7 +14,6 @@ import numpy as np
 from charlm.core.types import JsonObject
 from charlm.families.arrays import ArrayInput, distinct, padded
 from charlm.families.spelled.batch import SpelledBatch
-from charlm.families.spelled.units import SpelledUnits
 from charlm.families.subword.arrays import PieceArrays
 from charlm.families.units import Joined
 
@@ -22,7 +21,6 @@ from charlm.families.units import Joined
 class SpelledArrays(PieceArrays):
     """The characters of distinct spellings, where each stands, and the rows of the table at the other positions."""
 
-    units: SpelledUnits
     table = True  # whether some positions read rows of a table of subwords
 
     @property

@@ -15,7 +15,7 @@ import numpy as np
 
 from charlm.core.types import JsonObject
 from charlm.families.arrays import ArrayInput, Arrays, padded
-from charlm.families.subword.units import PieceUnits, SubwordRows
+from charlm.families.subword.units import SubwordRows
 from charlm.families.units import Joined
 
 TYPES = ArrayInput("types", ("batch", "length"), "segments: 0, and 1 for the second text of a pair")
@@ -23,8 +23,6 @@ TYPES = ArrayInput("types", ("batch", "length"), "segments: 0, and 1 for the sec
 
 class PieceArrays(Arrays):
     """Base class of the arrays of families whose rows are of a tokenizer's pieces, or partly so."""
-
-    units: PieceUnits
 
     @property
     def segments(self) -> tuple[ArrayInput, ...]:
