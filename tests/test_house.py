@@ -44,6 +44,7 @@ ROOMS = {
     "__main__": "core shorthand",
     "shorthand": "config core.nearest",
     "models": "config core families.family",
+    "export": "convert core families finetune.model tasks",
     "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
     "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
@@ -74,6 +75,7 @@ PARTS_OF_COMMANDS = {
     "charlm.predict.command_line": "it is what `python -m charlm.predict` runs",
     "charlm.benchmark.counts": "a case that the benchmark's command runs itself; --help loads all of these",
     "charlm.benchmark.standalone": "such cases",
+    "charlm.benchmark.first_batch": "such a case",
     "charlm.benchmark.text": "the command cuts texts with it; only one case draws words as training does",
     "charlm.benchmark.worker": "`python -m` runs it for each path; those of PyTorch must not load JAX",
 }

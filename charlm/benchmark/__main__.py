@@ -49,6 +49,11 @@ with huge pages for its arrays (GLIBC_TUNABLES) and with usual ones. `counts`: n
 character held-out words cost if only counts of the training part are used, as a scale for what a model of `--config`
 needs.
 
+`first_batch` times what a new process waits for its first vectors, from 32 texts of 23 to 69 words to the vectors of
+their words, when the most frequent words of the corpus lie in a table beside the model (`charlm export
+--format=words`), and when they do not. Programs are compiled before. The words of the texts do not count among the
+corpus's.
+
 `noises` times every kind of noise at its usual rate: sentences of 22 words per second of one processor's time, read one
 after the other. There is no model.
 
@@ -68,6 +73,7 @@ from typing import TextIO
 from charlm.benchmark import cases, checks, plot, report, standalone
 from charlm.benchmark.counts import counts
 from charlm.benchmark.figures import Figure, about_machine
+from charlm.benchmark.first_batch import first_batch
 from charlm.benchmark.noises import noises
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
 from charlm.benchmark.stopping import status_of, terminable
@@ -86,6 +92,7 @@ ALONE = {
     "parity": standalone.parity,
     "counts": counts,
     "noises": noises,
+    "first_batch": first_batch,
 }
 USUAL = ("parameters", "startup", "input_pipeline", INFERENCE, TRAINING)
 

@@ -22,9 +22,9 @@ READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other
     **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *MORE)),
     **dict.fromkeys(("compile", "profile"), cases.TIMED),
     "hlm_code": cases.WITH_HLM,
-    "config": ("parameters", "input_pipeline", "collectives", "counts", *cases.WITH_CONFIG),
-    "text": ("input_pipeline", "collectives", *cases.CASES, "counts", "noises"),
-    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE, "noises"),
+    "config": ("parameters", "input_pipeline", "collectives", "counts", "first_batch", *cases.WITH_CONFIG),
+    "text": ("input_pipeline", "collectives", *cases.CASES, "counts", "noises", "first_batch"),
+    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE, "noises", "first_batch"),
     "lengths": (cases.SCALING,),
     "remat": (TRAINING, cases.MEMORY),
 }

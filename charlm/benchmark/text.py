@@ -179,10 +179,7 @@ class Corpus:
         """
         from charlm.families.xrayemb.cycle_words import stratified
 
-        splitter = RulesSplitter()
-        counts: Counter[str] = Counter()
-        for document in self._learned():
-            counts.update(document[start:end] for start, end in splitter.spans(document))
+        counts = self.counts()
         fitting = (word for word in counts if len(word) <= longest and word.split() == [word])
         words = sorted(fitting, key=lambda word: (-counts[word], word))[:vocabulary]
         if not words:
@@ -190,6 +187,14 @@ class Corpus:
         words.sort(key=len)
         ends_N, draw = np.arange(1, len(words) + 1) / len(words), np.random.default_rng(0)
         return [" ".join(words[i] for i in stratified(ends_N, shape.words, draw)) for _ in range(shape.batch)]
+
+    def counts(self) -> Counter[str]:
+        """Returns how often each word of the corpus occurs, in the text from which vocabularies are learned."""
+        splitter = RulesSplitter()
+        counts: Counter[str] = Counter()
+        for document in self._learned():
+            counts.update(document[start:end] for start, end in splitter.spans(document))
+        return counts
 
     def chars(self) -> CharVocab:
         """Returns the most frequent characters of the corpus, as many as the model of the config has rows for."""

@@ -22,6 +22,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from charlm.core.types import Params
+from charlm.core.word_table import WordTable
 
 CHUNKS = (512, 128, 32)  # words per encoder call: few sizes, so few compiled programs; all are multiples of the last
 CALL_SLOTS = 150  # fixed cost of an encoder call, in slots: each call reads the parameters from memory again
@@ -87,7 +88,34 @@ class WordCache:
         self._lock = threading.Lock()
         self._hits = self._misses = 0
         self._numbers = itertools.count()
+        self._tables: list[tuple[_Known, WordTable]] = []
         self.clear()
+
+    def read_first(self, table: WordTable, params: Params) -> None:
+        """Reads words of a table from there, and encodes only the others, when these are the parameters.
+
+        Such words are hits.
+
+        Args:
+          table: vectors that these parameters have computed; the caller compares `WordTable.identity`.
+
+        Raises:
+          ValueError: the table's vectors have another width.
+        """
+        if table.vectors_ND.shape[1] != self._width:
+            raise ValueError(
+                f"{table.folder}: vectors of {table.vectors_ND.shape[1]} numbers, the model's have {self._width}"
+            )
+        with self._lock:
+            self._tables = [(known, other) for known, other in self._tables if not known.gone()]
+            self._tables.append((_Known(params), table))
+
+    def encoded(self, params: Params, chars_UC: np.ndarray) -> np.ndarray:
+        """Returns the vectors [U, D] of words, computed anew, on the host; nothing is stored."""
+        vectors_UD = np.zeros((len(chars_UC), self._width), np.float32)
+        for part, vectors_PD in self._encoded(params, chars_UC):
+            vectors_UD[part] = np.asarray(vectors_PD[: len(part)], np.float32)
+        return vectors_UD
 
     def clear(self) -> None:
         """Removes all words; the counts of hits and misses stay."""
@@ -123,6 +151,7 @@ class WordCache:
             if len(first) > self.limit:  # more words than the table may hold: use a temporary cache for this call
                 self._misses += len(first)
                 kept = WordCache(self._encode, self._width, self._dtype, self._buckets, max_words=len(first))
+                kept._tables = self._tables
                 return kept.read(params, chars_NWC)
             missing = self._fill(params, chars_MC, first)
             self._hits += len(first) - missing
@@ -143,7 +172,7 @@ class WordCache:
             self._fill(params, chars_UC, dict(kept))
 
     def _fill(self, params: Params, chars_MC: np.ndarray, first: dict[CacheKey, int]) -> int:
-        """Encodes the missing words into the table and returns their number.
+        """Puts the missing words into the table and returns how many of them were encoded.
 
         Args:
           first: the key of every distinct word, at most `limit`, and the row of `chars_MC` where it first occurs.
@@ -155,20 +184,38 @@ class WordCache:
         if not missing:
             return 0
         # Encode before the table is changed: encoding may fail.
-        encoded = list(self._encoded(params, chars_MC[[first[key] for key in missing]]))
+        found, left = self._on_disk(params, missing)
+        chars_UC = chars_MC[[first[missing[n]] for n in left]]
+        found += [(left[part], vectors_PD) for part, vectors_PD in self._encoded(params, chars_UC)] if len(left) else []
         try:
-            self._put(missing, encoded)
+            self._put(missing, found)
         except BaseException:  # out of memory or Ctrl-C: rows and table may be inconsistent now
             self._forget()
             raise
-        return len(missing)
+        return len(left)
 
-    def _put(self, missing: list[CacheKey], encoded: list[tuple[np.ndarray, jax.Array]]) -> None:
+    def _on_disk(
+        self, params: Params, missing: list[CacheKey]
+    ) -> tuple[list[tuple[np.ndarray, jax.Array]], np.ndarray]:
+        """Returns the words that a table on disk has, as `_encoded` yields them, and the indices of the others."""
+        tables = [table for known, table in self._tables if known.are(params)]
+        if not tables:
+            return [], np.arange(len(missing))
+        row_U = tables[-1].rows([word for _, word in missing])
+        (there,), (left,) = np.nonzero(row_U >= 0), np.nonzero(row_U < 0)
+        if not len(there):
+            return [], left
+        rows = max(CHUNKS[-1], 1 << (len(there) - 1).bit_length())  # few sizes to compile for
+        vectors_PD = np.zeros((rows, self._width), np.float32)
+        vectors_PD[: len(there)] = tables[-1].vectors_ND[row_U[there]]
+        return [(there, jnp.asarray(vectors_PD))], left
+
+    def _put(self, missing: list[CacheKey], found: list[tuple[np.ndarray, jax.Array]]) -> None:
         while len(self._rows) + len(missing) > self.limit:
             self._free.append(self._rows.popitem(last=False)[1])
         self._grow(len(self._rows) + len(missing))
         rows_U = np.array([self._free.pop() for _ in missing], np.int32)
-        for part, vectors_PD in encoded:
+        for part, vectors_PD in found:
             row_P = np.full(len(vectors_PD), self._table.shape[0], np.int32)  # out of range: padding rows are dropped
             row_P[: len(part)] = rows_U[part]
             self._table = _write(self._table, row_P, vectors_PD)

@@ -22,6 +22,7 @@ class _Package(NamedTuple):
 _PACKAGES = {
     "apache_beam": _Package("apache-beam", "beam"),
     "datasketch": _Package("datasketch", "beam"),
+    "flatbuffers": _Package("flatbuffers", "export"),
     "matplotlib": _Package("matplotlib", "eval"),
     "pyarrow": _Package("pyarrow", ""),
     "prometheus_client": _Package("prometheus-client", "serve"),

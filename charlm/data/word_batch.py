@@ -35,7 +35,8 @@ class WordBatch(NamedTuple):
     """A batch as tables of distinct words, one table per length bucket.
 
     Attributes:
-      chars: per bucket [S, U, C], the distinct words of which only the word vector is used; 0 pads.
+      chars: per bucket [S, U, C], the distinct words of which only the word vector is used; 0 pads. In inference a
+        bucket may hold these vectors instead, float [S, U, D].
       masked: per bucket, the distinct words at masked positions and their labels.
       index_SBW: int32, row of each position's word in the concatenated word vectors of all tables: first the tables of
         `masked`, then those of `chars`, bucket by bucket; 0 at padding positions.

@@ -2,8 +2,9 @@
 
 A family has a folder of its own. Its `__init__.py` holds a `Family`, which names the parts of the family as
 "module:name"; each part is imported when it is first used, so that help texts need no JAX. The interfaces of the parts
-are the modules beside this one: `objective` (pre-training), `units` (how text is read), `predictor` (use) and `options`
-(what users may set of single families), and `charlm.convert.model` (weights to and from PyTorch).
+are the modules beside this one: `objective` (pre-training), `units` (how text is read), `predictor` (use), `arrays`
+(programs without charlm) and `options` (what users may set of single families), and `charlm.convert.model` (weights to
+and from PyTorch).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Family:
         `charlm.core.optimizer.decayed`.
       imports: the family's options of `python -m charlm.convert import`, by name; see `ImportOption`.
       exports: the forms in which `python -m charlm.convert export` can write its models, by name; see `ExportForm`.
+      arrays: its subclass of `Arrays`, by which `charlm.export` makes programs of its models; "": it makes none.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Family:
     undecayed: tuple[str, ...] = ()
     imports: Mapping[str, ImportOption] = dataclasses.field(default_factory=dict)
     exports: Mapping[str, ExportForm] = dataclasses.field(default_factory=dict)
+    arrays: str = ""
 
     def get_converter(self) -> Converter:
         """Returns the converter that reads and writes weights of the family."""
@@ -96,6 +99,12 @@ class Family:
     def get_units(self, pretrained: object, longest: int) -> Units:
         """Returns the text side of a model of the family; see `charlm.families.lookup.units_of`."""
         return self._function("units", self.units)(pretrained, longest)
+
+    def get_arrays(self) -> Any:  # a subclass of `Arrays`, whose module imports others that import this one
+        """Returns the subclass of `Arrays` for models of the family; ValueError if it has none."""
+        if not self.arrays:
+            raise ValueError(f"a model of the kind {self.title} cannot be exported: its family names no arrays")
+        return self._class("arrays", self.arrays, "charlm.families.arrays:Arrays")
 
     def get_predictor(self) -> Any:  # a subclass of `Predictor`, whose module imports this one
         """Returns the subclass of `Predictor` for models of the family."""
@@ -213,7 +222,11 @@ def _checked(name: str, thing: object) -> Family:
     if thing.name != name:
         raise ValueError(f"family {name!r}: its name is {thing.name!r}, expected {name!r}")
     texts = dict.fromkeys(
-        ("title", "converter", "units", "predictor", "golden", "keys", "corpora", "stage_config", "starts_from"), str
+        (
+            *("title", "converter", "units", "predictor", "golden", "keys", "corpora", "stage_config", "starts_from"),
+            "arrays",
+        ),
+        str,
     )
     dicts = dict.fromkeys(("objectives", "options", "imports", "exports"), Mapping)
     check_fields(f"family {name!r}", thing, texts | dicts | {"undecayed": tuple, "label_head": (Key, type(None))})
@@ -250,7 +263,7 @@ def _check_places(added: Family) -> None:
 
 def _places(added: Family) -> Iterator[tuple[str, object, str]]:
     """Yields of each part that is named by its place the part, what the family says, and what is wrong with it."""
-    for part in ("converter", "units", "predictor", "corpora", "stage_config"):
+    for part in ("converter", "units", "predictor", "corpora", "stage_config", "arrays"):
         if said := getattr(added, part):
             yield part, said, problem_of(said)
     for part in ("golden", "keys"):

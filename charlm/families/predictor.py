@@ -23,6 +23,8 @@ from charlm.families.views import MOST_SHOWN, Views
 
 if TYPE_CHECKING:
     from charlm.core.cache import WordCache
+    from charlm.core.types import Params
+    from charlm.core.word_table import WordTable
     from charlm.families.pretrained import Pretrained
 
 L = TypeVar("L", bound="KnownWords")
@@ -130,6 +132,9 @@ class Predictor(abc.ABC):
       words: the words that `fill_mask` ranks by default; None: all that the model can write.
       caches: whether `encode` can keep vectors of words in `cache`.
       cache: the vectors of words kept between calls; None: none are kept.
+      word_params: the parameters that the vector of a word depends on; only of models with a cache.
+      table: the vectors on disk that `cache` reads first; None: there are none.
+      no_word_rows: why the model has no vectors of words, for messages; only of models without a cache.
     """
 
     name: str
@@ -140,6 +145,9 @@ class Predictor(abc.ABC):
     words: KnownWords | None = None
     caches: bool = False
     cache: WordCache | None = None
+    word_params: Params
+    table: WordTable | None = None
+    no_word_rows: str = "it keeps none"
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], **options: Option) -> Self:
@@ -197,6 +205,20 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: `texts` is one string, `batch_size` is not positive, or the model has no such unit.
         """
+
+    def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Returns the words that are read from characters, and these characters, uint16 [U, C], as `cache` knows them.
+
+        Special words that `encode` needs are among them.
+
+        Raises:
+          ValueError: the model has no vectors of words.
+        """
+        raise ValueError(f"a {self.name} has no table of word vectors: {self.no_word_rows}")
+
+    def frequent_words(self) -> list[str]:
+        """Returns the frequent words of the training text, as far as a list of them lies beside the model."""
+        return []
 
     def known_words(self, words: KnownWords | Iterable[str]) -> KnownWords:
         """Returns a prepared list for `fill_mask(known=...)`, without the words that the model cannot write.

@@ -6,7 +6,7 @@ batched for prediction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -51,7 +51,8 @@ class Evaluator:
         )
         spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
         self._place = lambda tree: place_state(tree, state_sharding(tree, mesh))
-        self._place_batch = lambda packed: place_batch(packed.batch, mesh, shards)
+        self._place_batch = lambda packed: place_batch(self._with_words(packed.batch), mesh, shards)
+        self._words: Callable[[np.ndarray], np.ndarray] | None = None
 
         def logits(params: Params, batch: TaskBatch) -> jax.Array:
             return units.apply(model.model, params, jax.tree.map(lambda x: x[0], batch.inputs))
@@ -63,6 +64,22 @@ class Evaluator:
 
         self._logits = jax.jit(logits, in_shardings=(None, spread), out_shardings=everywhere)
         self._sums = jax.jit(sums, in_shardings=(None, spread), out_shardings=everywhere)
+
+    def take_words(self, vectors: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Makes predictions take the vectors of words from a function instead of computing them.
+
+        Args:
+          vectors: returns [..., U, D] for the characters of words, uint16 [..., U, C]; zeros pad. The vectors must be
+            those of the parameters that predictions are asked with.
+        """
+        self._words = vectors
+
+    def _with_words(self, batch: TaskBatch) -> TaskBatch:
+        """Returns a batch whose tables hold vectors in place of characters, if they are taken from elsewhere."""
+        if self._words is None:
+            return batch
+        tables = tuple(map(self._words, batch.inputs.chars))
+        return batch._replace(inputs=batch.inputs._replace(chars=tables))
 
     def place(self, params: Params) -> Params:
         """Puts parameters onto the devices."""

@@ -10,11 +10,14 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 from jax.sharding import Mesh
 
 from charlm.core.sharding import one_device
 from charlm.core.types import Json, Option
+from charlm.core.word_table import FOLDER
 from charlm.data.examples import QuestionExample, TaggedExample, TextExample
+from charlm.families.family import family
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.evaluate import Evaluator
@@ -61,6 +64,17 @@ class FineTuned:
         units = units_of(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
         self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
         self.params = self.evaluator.place(pretrained.params)
+        self._read_table()
+
+    def _read_table(self) -> None:
+        """Takes the vectors of words from the table beside the model, if it has one."""
+        if not (self.pretrained.folder / FOLDER).is_dir():
+            return
+        words = family(self.pretrained.family).get_predictor().from_pretrained(self.pretrained)
+        if words.table is not None:
+            cache, params = words.cache, words.word_params
+            assert cache is not None  # whoever has a table has a cache, which reads it
+            self.evaluator.take_words(lambda chars: np.asarray(cache.read(params, chars)))
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Option) -> FineTuned:

@@ -20,6 +20,7 @@ from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense
 from charlm.nn.kernels import attend, choose_tiled, product, this_machine
+from charlm.nn.sizes import is_symbolic
 from charlm.nn.tiled import Positions, tiled_attention
 
 QUERY_BLOCK = 512  # queries scored at once; a longer window is computed in blocks of this size
@@ -113,8 +114,12 @@ class DisentangledAttention(nn.Module):
         """
         B, L, D = x_BLD.shape
         H, K = self.heads, D // self.heads
-        first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
-        R = int(rows[-1]) + 1
+        any_length = is_symbolic(L, queries)
+        if any_length:
+            first, R, rows = 0, positions_RD.shape[0], np.zeros(0, np.int32)
+        else:
+            first, rows = self._window(L, queries, positions_RD.shape[0] // 2)
+            R = int(rows[-1]) + 1
         reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
         of_head = jax.ShapeDtypeStruct((queries, K), self.dtype)
         if choose_tiled(self.kernel, this_machine(), of_head, L, reads) and not self.is_initializing():
@@ -133,16 +138,22 @@ class DisentangledAttention(nn.Module):
         drop = nn.Dropout(self.attention_dropout, deterministic=False) if drops else None
 
         def block(start: int) -> tuple[jax.Array, jax.Array | None]:
-            stop = min(start + QUERY_BLOCK, queries)
-            used = rows[start : stop + L - 1]
-            to_key = skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
-            from_key = skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
+            if any_length:
+                stop, row_QL = queries, self._row_of_each(queries, L, R // 2)
+                to_key = _along(to_position, R - 1 - row_QL)
+                from_key = _along(from_position, row_QL.T).swapaxes(-1, -2)
+            else:
+                stop = min(start + QUERY_BLOCK, queries)
+                used = rows[start : stop + L - 1]
+                to_key = skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
+                from_key = skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
             return attend(
                 self.kernel, query[:, :, start:stop], key, value, mask_BL[None, :, None, :],
                 biases=(to_key, from_key), scale=1 / math.sqrt(3 * K), drop=drop, probabilities=reads,
             )  # fmt: skip
 
-        mixed, probs = zip(*map(block, range(0, queries, QUERY_BLOCK)), strict=True)
+        starts = (0,) if any_length else range(0, queries, QUERY_BLOCK)
+        mixed, probs = zip(*map(block, starts), strict=True)
         if reads:
             self.sow("intermediates", "probs", jnp.concatenate(probs, axis=2).swapaxes(0, 1))
         mixed = jnp.concatenate(mixed, axis=2).transpose(1, 2, 0, 3).reshape(B, queries, D)
@@ -208,3 +219,15 @@ class DisentangledAttention(nn.Module):
         """Returns the first table row in use, and the row of each distance (ascending), counted from the first."""
         bucket = relative_bucket(np.arange(-(keys - 1), queries), buckets, self.max_distance)
         return int(bucket[0]) + buckets, (bucket - bucket[0]).astype(np.int32)
+
+    def _row_of_each(self, queries: int, keys: int, buckets: int) -> jax.Array:
+        """Returns the table row of each query and key, int32 [queries, keys], whose numbers the program alone knows."""
+        most = self.max_distance - 1
+        row_of = relative_bucket(np.arange(-most, most + 1), buckets, self.max_distance) + buckets
+        distance_QL = jnp.arange(queries)[:, None] - jnp.arange(keys)[None]
+        return jnp.asarray(row_of, jnp.int32)[jnp.clip(distance_QL, -most, most) + most]
+
+
+def _along(scores: jax.Array, row_MN: jax.Array) -> jax.Array:
+    """Returns scores[..., m, row_MN[m, n]], [..., M, N], of scores [H, B, M, R]."""
+    return jnp.take_along_axis(scores, row_MN[None, None], axis=-1)

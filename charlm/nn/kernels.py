@@ -122,10 +122,11 @@ def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, prob
     """
     if asked not in KERNELS:
         raise ValueError(f"attention_kernel={asked!r} is not one of {', '.join(KERNELS)}")
-    why_not = tiled_obstacle(machine, query_QK, keys)
-    if asked == PALLAS and why_not:
+    if asked != PALLAS:
+        return False
+    if why_not := tiled_obstacle(machine, query_QK, keys):
         raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
-    return asked == PALLAS and not probabilities and min(query_QK.shape[0], keys) >= SHORTEST_TILE
+    return not probabilities and min(query_QK.shape[0], keys) >= SHORTEST_TILE
 
 
 def tiled_obstacle(machine: Machine, query_QK: Shaped, keys: int) -> str:

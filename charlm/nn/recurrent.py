@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from charlm.nn.sizes import is_symbolic
+
 DIRECTIONS = ("forward", "backward")
 
 
@@ -52,7 +54,7 @@ class BiGRU(nn.Module):
           float32 [B, N, 2K], forward states before backward ones.
         """
         ids_NB = ids_BN.T
-        if table_VE.shape[0] <= ids_BN.size:
+        if is_symbolic(ids_BN.size) or table_VE.shape[0] <= ids_BN.size:
             x_RE, rows_NB = table_VE, ids_NB
         else:
             x_RE = jnp.take(table_VE, ids_NB.reshape(-1), axis=0)

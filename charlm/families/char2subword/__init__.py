@@ -18,6 +18,7 @@ FAMILY = Family(
     units=f"{_HERE}.units:Char2SubwordUnits",
     predictor=f"{_HERE}.predictor:Char2SubwordPredictor",
     golden=f"{_HERE}.golden",
+    arrays=f"{_HERE}.arrays:Char2SubwordArrays",
     keys=f"{_HERE}.keys",
     objectives={
         "approximation": f"{_HERE}.objective:TableImitation",

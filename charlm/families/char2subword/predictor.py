@@ -25,6 +25,7 @@ from charlm.families.spelled.predictor import WordPredictor
 from charlm.families.spelled.units import WordUnits
 from charlm.families.subword.gaps import Pieces
 from charlm.families.views import AttentionMap, AttentionView
+from charlm.families.word_tables import with_table
 
 
 class CharAttentions(NamedTuple):
@@ -68,7 +69,7 @@ class Char2SubwordPredictor(WordPredictor):
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Char2SubwordPredictor:
         """Returns the predictor of a loaded model."""
-        return cls(pretrained)
+        return with_table(cls(pretrained), pretrained.folder)
 
     @functools.cached_property
     def _entries(self) -> dict[str, int]:
@@ -94,7 +95,7 @@ class Char2SubwordPredictor(WordPredictor):
         spelled, cfg = spell_word(string), self.config.characters
         chars_1C = spell_rows([spelled], self.pretrained.vocab(), cfg.char_slots)
         count = int((chars_1C != 0).sum())
-        weights_1LHCC = jax.device_get(self._attention(self._module_params, chars_1C[:, :count]))
+        weights_1LHCC = jax.device_get(self._attention(self.word_params, chars_1C[:, :count]))
         return CharAttentions(tuple(spelled[:count]), weights_1LHCC[0])
 
     def _inside(self, units: WordUnits, words: Sequence[str]) -> list[AttentionView]:
@@ -104,7 +105,7 @@ class Char2SubwordPredictor(WordPredictor):
         maps = []
         if spelled:
             rows_UC = units.spellings.rows(units.spellings.codes([what for _, what in spelled]))
-            found = jax.device_get(self._attention(self._module_params, rows_UC))
+            found = jax.device_get(self._attention(self.word_params, rows_UC))
             for (word, what), row_C, weights_LHCC in zip(spelled, rows_UC, found, strict=True):
                 count = int((row_C != 0).sum())
                 maps.append(
@@ -134,7 +135,7 @@ class Char2SubwordPredictor(WordPredictor):
         allowed_V = np.zeros(self.config.vocab_size, bool)
         allowed_V[list(shown)] = True
         chars_1C = spell_rows([spell_word(string)], self.pretrained.vocab(), self.config.characters.char_slots)
-        vector_D = self._spell(self._module_params, chars_1C)[0]
+        vector_D = self._spell(self.word_params, chars_1C)[0]
         table_VD = self._params["bert"]["embed"]["token"]["embedding"]
         cosines, ids = jax.device_get(self._nearest(vector_D, table_VD, allowed_V, min(top, len(shown))))
         return [Neighbor(shown[index], float(cosine)) for index, cosine in zip(ids.tolist(), cosines, strict=True)]

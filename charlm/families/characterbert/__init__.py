@@ -18,6 +18,7 @@ FAMILY = Family(
     units=f"{_HERE}.units:CharacterBertUnits",
     predictor=f"{_HERE}.predictor:CharacterBertPredictor",
     golden=f"{_HERE}.golden",
+    arrays=f"{_HERE}.arrays:CharacterBertArrays",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:MaskedWordLM"},
     options={"splitter": SPLITTER, "language": LANGUAGE},

@@ -14,6 +14,7 @@ from charlm.families.characterbert.units import CharacterBertUnits
 from charlm.families.characterbert.vocab import WORD_VOCAB_FILE, WordVocab
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import EntryWords, WordPredictor
+from charlm.families.word_tables import with_table
 
 
 class CharacterBertPredictor(WordPredictor):
@@ -43,7 +44,11 @@ class CharacterBertPredictor(WordPredictor):
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> CharacterBertPredictor:
         """Returns the predictor of a loaded model."""
-        return cls(pretrained)
+        return with_table(cls(pretrained), pretrained.folder)
+
+    def frequent_words(self) -> list[str]:
+        """Returns the words that the model predicts, which are the frequent ones of its training text."""
+        return [] if self._vocab is None else list(self._vocab.words)
 
     def entry(self, word: str) -> int | None:
         """Returns the id of a word, after normalising it; see `WordPredictor.entry`."""

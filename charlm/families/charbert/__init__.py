@@ -15,6 +15,7 @@ FAMILY = Family(
     units=f"{_HERE}.units:CharBertUnits",
     predictor=f"{_HERE}.predictor:CharBertPredictor",
     golden=f"{_HERE}.golden",
+    arrays=f"{_HERE}.arrays:CharBertArrays",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:NoisyLanguageModelling"},
     imports={"char_vocab": ImportOption("CharBERT's file, one a line")},

@@ -231,7 +231,7 @@ class CharBert(nn.Module):
             ends_BL=inputs.ends_BL,
         )  # fmt: skip
         chars_BN = inputs.chars_BN
-        if chars_BN.ndim != 2 or len(chars_BN) != B or not jnp.issubdtype(chars_BN.dtype, jnp.integer):
+        if chars_BN.ndim != 2 or chars_BN.shape[0] != B or not jnp.issubdtype(chars_BN.dtype, jnp.integer):
             raise ValueError(f"chars_BN is {chars_BN.dtype} {chars_BN.shape}, expected integers [{B}, slots]")
         if cfg.longest < L:
             raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")

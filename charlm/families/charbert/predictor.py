@@ -38,6 +38,8 @@ class CharBertPredictor(SubwordPredictor):
       ValueError: when there is no tokenizer, it does not fit, or the model has no character vocabulary.
     """
 
+    no_word_rows = "it reads the characters of a whole text as one stream, so a word's vector depends on its neighbours"
+
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
         super().__init__(pretrained, tokenizer)
         self._width = 2 * self.config.hidden

@@ -16,6 +16,7 @@ FAMILY = Family(
     units=f"{_HERE}.units:units_of_model",
     predictor=f"{_HERE}.predictor:HLMPredictor",
     golden=f"{_HERE}.golden",
+    arrays=f"{_HERE}.arrays:HLMArrays",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:MaskedCharacters"},
     imports={

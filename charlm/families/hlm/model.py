@@ -58,7 +58,11 @@ class HLM(nn.Module):
         """Returns the states of a batch; see `HLMOutput`."""
         masked, states, words = [], [], []
         for whole_SPC, chars_SUC in tables_by_bucket(batch):
-            states_SPCD, words_SUD = self.encode_table(whole_SPC, chars_SUC, deterministic)
+            if is_encoded(chars_SUC):
+                words_SUD, chars_SUC = chars_SUC.astype(self.config.dtype), whole_SPC[:, :0]
+                states_SPCD, _ = self.encode_table(whole_SPC, chars_SUC, deterministic)
+            else:
+                states_SPCD, words_SUD = self.encode_table(whole_SPC, chars_SUC, deterministic)
             masked.append(self.pool(states_SPCD, whole_SPC))
             states.append(states_SPCD)
             words.append(words_SUD)
@@ -123,13 +127,23 @@ class HLM(nn.Module):
         return pooled.astype(states_SUCD.dtype)
 
 
+def is_encoded(table: jax.Array) -> bool:
+    """Returns whether a table of words holds their vectors [S, U, D] already, instead of their characters."""
+    return jnp.issubdtype(table.dtype, jnp.floating)
+
+
 def tables_by_bucket(batch: WordBatch) -> list[tuple[jax.Array, jax.Array]]:
     """Returns for each length bucket its words at masked positions [S, P, C] and its other words [S, U, C]."""
     if batch.masked and batch.chars:
         return [(m.chars_SPC, chars_SUC) for m, chars_SUC in zip(batch.masked, batch.chars, strict=True)]
     if batch.masked:
         return [(m.chars_SPC, m.chars_SPC[:, :0]) for m in batch.masked]
-    return [(chars_SUC[:, :0], chars_SUC) for chars_SUC in batch.chars]
+    return [
+        (jnp.zeros((*chars_SUC.shape[:1], 0, 2), jnp.uint16), chars_SUC)
+        if is_encoded(chars_SUC)
+        else (chars_SUC[:, :0], chars_SUC)
+        for chars_SUC in batch.chars
+    ]
 
 
 class HLMForMaskedLM(nn.Module):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import jax
@@ -44,6 +44,7 @@ from charlm.families.views import (
     refuse_empty,
 )
 from charlm.families.windows import GAPS_AT_A_TIME, of_like_length, one_ahead, rounded, rows_a_call, together
+from charlm.families.word_tables import with_table
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.nn.probes import probed
@@ -120,7 +121,8 @@ class HLMPredictor(Predictor):
             lambda p, kept, *words: hlm.apply({"params": p, PROJECTED: kept}, *words, method="contextualize")
         )
         encode_words = jax.jit(lambda p, chars_UC: hlm.apply({"params": p}, chars_UC, method="encode_words"))
-        self._word_params = {part: params["hlm"][part] for part in WORD_PARTS}
+        self.word_params = {part: params["hlm"][part] for part in WORD_PARTS}
+        self._frequent = [] if words is None else list(words)
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
         self._pools = shape.aggregation
         self._probe = jax.jit(functools.partial(_probabilities, hlm))
@@ -132,7 +134,8 @@ class HLMPredictor(Predictor):
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded HLM; raises ValueError when the word list beside it cannot be read."""
         words = read_words(pretrained.folder)
-        return cls(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
+        made = cls(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
+        return with_table(made, pretrained.folder)
 
     def encode(
         self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
@@ -217,10 +220,18 @@ class HLMPredictor(Predictor):
           ValueError: when there is no cache, or `words` is one string.
         """
         words, cache = list_to_cache(words, self.cache)
-        rows_UC = self._rows(words)
-        edges_UC = framed(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too, and need vectors
-        cache.warm(self._word_params, np.concatenate([rows_UC, edges_UC]))
+        cache.warm(self.word_params, self.word_rows(words)[1])
         return cache.stats
+
+    def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Returns the words and their characters; see `Predictor.word_rows`. [CLS] and [SEP] come last."""
+        rows_UC = self._rows(list(words))
+        edges_UC = framed(rows_UC[:0]).chars_WC  # [CLS] and [SEP] are words, too, and need vectors
+        return [*words, "[CLS]", "[SEP]"], np.concatenate([rows_UC, edges_UC])
+
+    def frequent_words(self) -> list[str]:
+        """Returns every known character as a word, such as punctuation marks, and the words beside the model."""
+        return [*self.vocab.ids, *self._frequent] if self._frequent else []
 
     def known_words(self, words: KnownWords | Iterable[str]) -> WordList:
         """Returns the words that the model has slots and characters for; `fill_mask` and `fill` can rank the list."""
@@ -425,7 +436,7 @@ class HLMPredictor(Predictor):
         chars_BWC = np.zeros((rows, width, self._slots), np.uint16)
         for b, sequence in enumerate(sequences):
             chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
-        words_BWD = self.cache.read(self._word_params, chars_BWC)
+        words_BWD = self.cache.read(self.word_params, chars_BWC)
         return self._contextualize(params, positions, words_BWD, chars_BWC[..., 0] != 0)
 
 

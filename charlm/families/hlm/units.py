@@ -37,6 +37,10 @@ class HLMUnits(Units[BatchShape, WordBatch]):
       vocab: its character vocabulary.
       longest: see `charlm.families.lookup.units_of`.
       read: the words of which the head also reads the characters; see `charlm.families.hlm.labels`.
+
+    Attributes:
+      read: as above.
+      slots: character slots of a word.
     """
 
     def __init__(
@@ -47,11 +51,11 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         read: Literal["none", "first", "all"] = "none",
     ) -> None:
         self.longest = checked_longest(longest, config.data.max_words, 8)
-        self._read = read
-        self._slots = config.model.char_slots
-        self._buckets = inference_slots(self._slots)
+        self.read = read
+        self.slots = config.model.char_slots
+        self._buckets = inference_slots(self.slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
-        self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
+        self._encoder = WordEncoder(vocab, self.slots, config.text.normalize)
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the words of texts."""
@@ -66,7 +70,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
 
     def lost(self, sentences: Sequence[Sequence[str]], encoded: Sequence[Encoded]) -> Lost:
         """Returns the share of unknown characters and the share of words that are cut; see `Units.lost`."""
-        counting = WordEncoder(self._encoder.vocab, self._slots, self._encoder.normalize)
+        counting = WordEncoder(self._encoder.vocab, self.slots, self._encoder.normalize)
         for words in sentences:
             counting.encode(words)
         return Lost(counting.chars_unknown / counting.chars_total, counting.words_cut / counting.words_total)
@@ -77,13 +81,13 @@ class HLMUnits(Units[BatchShape, WordBatch]):
 
     def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
         """Returns the characters of the row, and marks the words whose characters the head reads; see `Units.join`."""
-        cls, sep = edges(self._slots)
+        cls, sep = edges(self.slots)
         parts = [cls, first.content, sep] + ([] if second is None else [second.content, sep])
         chars_WC = np.concatenate(parts)
         labels_WC = np.zeros_like(chars_WC)
-        if self._read == "first":
+        if self.read == "first":
             labels_WC[0] = chars_WC[0]
-        elif self._read == "all":
+        elif self.read == "all":
             labels_WC = chars_WC
         content = WordSequence(chars_WC, labels_WC)
         return Joined(content, len(chars_WC), 1, 2 + len(first), 0)
@@ -118,7 +122,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
     def widest(self, rows: int, length: int) -> BatchShape:
         """Returns a shape with one table row for every position, as in the paper's reshape."""
         none, all_of = (0,) * len(self._buckets), (rows * length,) * len(self._buckets)
-        masked = none if self._read == "none" else all_of
+        masked = none if self.read == "none" else all_of
         return BatchShape(1, rows, length, self._buckets, (*none[:-1], rows * length), masked, masked)
 
     def pack(self, rows: Sequence[Joined], shape: BatchShape) -> WordBatch | None:
@@ -127,7 +131,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         if not all(packer.add(row.content) for row in rows):
             return None
         batch = packer.build()
-        return batch if self._read != "none" else batch._replace(masked=())
+        return batch if self.read != "none" else batch._replace(masked=())
 
     def forward_flops(self, config: HLMConfig, inputs: WordBatch) -> float:
         """Returns the operations within the distinct words and between words; see `Units.forward_flops`."""

@@ -54,6 +54,9 @@ class Spelled(nn.Module):
         """Returns the vectors of the spellings of all tables, concatenated, float32 [S, U, D]."""
         tables = []
         for chars_SUC in inputs.chars:
+            if jnp.issubdtype(chars_SUC.dtype, jnp.floating):
+                tables.append(chars_SUC)
+                continue
             vectors = self.vectors(chars_SUC.reshape(-1, chars_SUC.shape[-1]), deterministic)
             tables.append(vectors.reshape(*chars_SUC.shape[:2], -1))
         return jnp.concatenate(tables, axis=1)

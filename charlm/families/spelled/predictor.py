@@ -150,7 +150,7 @@ class WordPredictor(Predictor):
         self._states = jax.jit(states, static_argnames="method")
         self._fill = jax.jit(fill, static_argnames="method")
         self._spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
-        self._module_params = self._params[part]
+        self.word_params = self._params[part]
         self.cache: WordCache | None = WordCache(self._spell, self.config.hidden, np.float32, units.buckets)
 
     @abc.abstractmethod
@@ -226,7 +226,7 @@ class WordPredictor(Predictor):
         self, units: WordUnits, codes_BL: np.ndarray, mask_BL: np.ndarray
     ) -> tuple[tuple[Tree, ...], str | None]:
         """Returns the inputs of the model, and the name of its method that reads them."""
-        return read_codes(units, self.cache, self._module_params, codes_BL, mask_BL)
+        return read_codes(units, self.cache, self.word_params, codes_BL, mask_BL)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
         """Puts the vectors of words into the cache for later calls of `encode`; returns the cache's counts.
@@ -238,7 +238,13 @@ class WordPredictor(Predictor):
         """
         words, cache = list_to_cache(words, self.cache)
         units = self._units.fresh()
-        return put_in(cache, self._module_params, units, units.codes(words))
+        return put_in(cache, self.word_params, units, units.codes(words))
+
+    def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Returns the spellings of words and their characters; see `Predictor.word_rows`."""
+        units = self._units.fresh()
+        units.codes(words)
+        return units.spellings.known()
 
     def known_words(self, words: KnownWords | Iterable[str]) -> EntryWords:
         """Returns the words that are single entries of the vocabulary, to rank by `fill_mask`.

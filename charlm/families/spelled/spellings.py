@@ -38,6 +38,10 @@ class Spellings:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def known(self) -> tuple[list[str], np.ndarray]:
+        """Returns the spellings met so far and their rows of characters, uint16 [U, C]."""
+        return list(self._numbers), self._rows_NC[: len(self._numbers)].copy()
+
     def emptied(self) -> Spellings:
         """Returns a new object with the same characters and no spellings."""
         return Spellings(self._vocab, self._slots, self._write)

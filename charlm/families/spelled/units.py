@@ -113,11 +113,6 @@ class WordUnits(SpelledUnits):
         """The mask token as text, and its unit; ValueError when there is none."""
 
     @property
-    def around(self) -> tuple[list[int], list[int]]:
-        """The units before and after a single text (not a pair)."""
-        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
-
-    @property
     def around_shown(self) -> tuple[list[str], list[str]]:
         """How the units of `around` are shown to users."""
         before, after = self.around

@@ -24,6 +24,7 @@ def _family(name: str, title: str, **options: ModelOption) -> Family:
         units=f"{_HERE}.units:SubwordUnits",
         predictor=f"{_HERE}.predictor:SubwordPredictor",
         golden=f"{_HERE}.golden",
+        arrays=f"{_HERE}.arrays:SubwordArrays",
         options=options,
     )
 

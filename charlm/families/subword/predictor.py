@@ -75,6 +75,8 @@ class SubwordPredictor(Predictor):
       ValueError: when there is no tokenizer, or some of its ids have no row in the model.
     """
 
+    no_word_rows = "it reads pieces, whose vectors are rows of its table already"
+
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
         self.pretrained, self.config = pretrained, pretrained.config
         self.tokenizer = pretrained.tokenizer() if tokenizer is None else tokenizer

@@ -75,6 +75,21 @@ class PieceUnits(Units[Shape, Inputs]):
         most = config.max_positions if causal else config.longest
         self.longest = checked_longest(longest, most, self.specials(True) + 4)
 
+    @property
+    def padding(self) -> int:
+        """The id that stands at padding."""
+        return self._pad
+
+    @property
+    def segments(self) -> bool:
+        """Whether the second text of a pair is in another segment than the first."""
+        return bool(self._double.types[1])
+
+    @property
+    def around(self) -> tuple[list[int], list[int]]:
+        """The units before and after a single text (not a pair)."""
+        return self._single.before[:, 0].tolist(), self._single.between[:, 0].tolist()
+
     def _template(self, pair: bool) -> Template:
         item = self._tokenizer.encode("a", "b" if pair else None)
         types = [0] * len(item.ids) if self._one_type else item.type_ids

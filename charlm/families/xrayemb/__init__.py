@@ -18,6 +18,7 @@ FAMILY = Family(
     units=f"{_HERE}.units:XRayEmbUnits",
     predictor=f"{_HERE}.predictor:XRayEmbPredictor",
     golden=f"{_HERE}.golden",
+    arrays=f"{_HERE}.arrays:XRayEmbArrays",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:SecondPretraining"},
     options={

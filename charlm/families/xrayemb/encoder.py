@@ -28,6 +28,7 @@ from charlm.nn.choices import InitializerName
 from charlm.nn.embed import table_init
 from charlm.nn.mixed import MixedDense
 from charlm.nn.products import matmul
+from charlm.nn.sizes import is_symbolic
 
 ENCODER_KINDS = ("conv", "lstm", "transformer")
 WIDTHS = (2, 3, 4)  # widths of the convolutions, in characters (section 4)
@@ -167,7 +168,7 @@ class Convolutions(nn.Module):
         table_VE = nn.Embed(
             cfg.char_vocab_size, cfg.char_embedding, embedding_init=table_init(cfg.initializer), name="chars"
         ).embedding
-        if len(table_VE) <= chars_UC.size:
+        if is_symbolic(chars_UC.size) or len(table_VE) <= chars_UC.size:
             rows_RE, rows_UC = table_VE, chars_UC
         else:
             rows_RE = jnp.take(table_VE, chars_UC.reshape(-1), axis=0)

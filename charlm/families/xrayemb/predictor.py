@@ -26,6 +26,7 @@ from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.views import AttentionMap, AttentionView, layers_of
 from charlm.families.windows import Text, Window, text_of
 from charlm.families.xrayemb.chars import END
+from charlm.families.word_tables import with_table
 from charlm.families.xrayemb.encoder import XREncoder
 from charlm.families.xrayemb.policies import Policy
 from charlm.families.xrayemb.units import XRayEmbUnits
@@ -67,9 +68,14 @@ class XRayEmbPredictor(SubwordPredictor):
         self.suited = ("encode",) if causal else ("encode", "fill_mask")
         module = XREncoder(self.config.encoder)
         spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
-        self._module_params = self._params["xr_enc"]
+        self.word_params = self._params["xr_enc"]
         self._probe_chars = jax.jit(lambda p, chars_UC: probed(module, p, chars_UC)[1])
         self.cache: WordCache | None = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
+        """Returns the predictor of a loaded model, with the tokenizer and the table of word vectors beside it."""
+        return with_table(cls(pretrained), pretrained.folder)
 
     def _refusal(self, ability: str) -> ValueError:
         """Adds a solution to the error where a plain GPT-2 has the ability; see `Predictor.require`."""
@@ -109,7 +115,7 @@ class XRayEmbPredictor(SubwordPredictor):
         if not len(codes):
             return [between]
         rows_UC = self._units.spellings.rows(codes)
-        (inside,) = jax.device_get(self._probe_chars(self._module_params, rows_UC)).values() or ((),)
+        (inside,) = jax.device_get(self._probe_chars(self.word_params, rows_UC)).values() or ((),)
         maps = []
         for n, row_C in enumerate(rows_UC if len(inside) else ()):
             used = slice(int((row_C != 0).sum()))
@@ -121,7 +127,7 @@ class XRayEmbPredictor(SubwordPredictor):
 
     def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
         """Returns the name of the model's method, and its inputs."""
-        inputs, method = read_codes(self._units, self.cache, self._module_params, ids_BL, mask_BL)
+        inputs, method = read_codes(self._units, self.cache, self.word_params, ids_BL, mask_BL)
         return method, *inputs
 
     def _fresh(self) -> Self:
@@ -165,4 +171,10 @@ class XRayEmbPredictor(SubwordPredictor):
         words, cache = list_to_cache(words, self.cache)
         units = self._units.fresh()
         (encoded,) = units.encode_words([words])
-        return put_in(cache, self._module_params, units, encoded.content)
+        return put_in(cache, self.word_params, units, encoded.content)
+
+    def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Returns the words that the policy selects, and their characters; see `Predictor.word_rows`."""
+        units = self._units.fresh()
+        units.encode_words([words])
+        return units.spellings.known()

@@ -1,0 +1,136 @@
+"""Tests tables of word vectors beside a model: what they give, and when they are left alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+from small_char2subword import spelled
+from small_characterbert import characterbert
+from tiny_models import release
+
+from charlm.benchmark.first_batch import save_model
+from charlm.benchmark.hlm import SMOKE
+from charlm.config import get_config
+from charlm.core.word_table import FOLDER, WordTable
+from charlm.export import __main__ as command
+from charlm.families.pretrained import from_pretrained
+from charlm.finetune.model import first_params, with_task
+from charlm.finetune.predictor import FineTuned
+from charlm.predict import Predictor
+from charlm.tasks.tagging import Tagging
+from charlm.text.chars import CharVocab
+
+TEXTS = ["the cat sat on a mat", "a dog, a cat and teh mouse", "naïve"]
+WORDS = ["the", "cat", "a", ",", "dog", "the"]
+
+
+@pytest.fixture(scope="module")
+def hlm(tmp_path_factory):
+    """Returns the folder of a small HLM with random weights."""
+    config = get_config()
+    config.text.splitter = "rules"
+    config.model.update(SMOKE)
+    folder = tmp_path_factory.mktemp("hlm") / "model"
+    save_model(folder, config, CharVocab(sorted("abcdefghijklmnopqrstuvwxyz,.")))
+    return folder
+
+
+@pytest.fixture
+def words(tmp_path):
+    """Returns a file of words."""
+    (tmp_path / "words.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    return tmp_path / "words.txt"
+
+
+def made(model, words, *options):
+    """Makes a table by the command; returns it."""
+    assert command.main(["--format=words", f"--model={model}", f"--words={words}", *options]) == 0
+    (folder,) = model.rglob(FOLDER)
+    return WordTable(folder)
+
+
+@pytest.mark.parametrize("family", ["hlm", "characterbert", "char2subword"])
+def test_words_of_the_table_are_not_encoded(family, hlm, words, tmp_path):
+    source = {"hlm": lambda: hlm, "characterbert": characterbert, "char2subword": lambda: spelled(mode="full")}
+    model = shutil.copytree(source[family](), tmp_path / "model")
+    expected = Predictor.from_checkpoint(model).encode(TEXTS)
+    table = made(model, words)
+    predictor = Predictor.from_checkpoint(model)
+    for found, wanted in zip(predictor.encode(TEXTS), expected, strict=True):
+        np.testing.assert_allclose(found.vectors_WD, wanted.vectors_WD, atol=1e-5, rtol=1e-5)
+    assert predictor.cache is not None
+    stats = predictor.cache.stats
+    distinct = {word for one in expected for word in one.words}
+    assert stats.misses == len(distinct - {*WORDS})  # teh, sat, ...
+    assert stats.hits >= len(distinct & {*WORDS})
+    names, rows_UC = predictor.word_rows(WORDS[:-1])
+    fresh_UD = predictor.cache.encoded(predictor.word_params, rows_UC)
+    stored = table.vectors_ND[table.rows([row.tobytes().rstrip(b"\0") for row in rows_UC])]
+    np.testing.assert_allclose(stored, fresh_UD, atol=1e-6)
+    assert len(names) == len(rows_UC)
+
+
+def test_a_table_in_bfloat16_is_half_as_large(hlm, words, tmp_path):
+    model = shutil.copytree(hlm, tmp_path / "model")
+    whole = made(model, words).vectors_ND
+    half = made(model, words, "--dtype=bfloat16", "--size=2")  # in place of the other
+    assert (half.vectors_ND.itemsize, len(half)) == (2, 4)  # with [CLS] and [SEP]
+    np.testing.assert_allclose(half.vectors_ND[0].astype(np.float32), whole[0], rtol=1e-2, atol=1e-2)
+    Predictor.from_checkpoint(model).encode(TEXTS)
+
+
+@pytest.mark.parametrize("harm", ["parameters", "cut", "number"])
+def test_another_model_s_table_is_refused_in_one_line(harm, hlm, words, tmp_path, log_lines):
+    model = shutil.copytree(hlm, tmp_path / "model")
+    expected = Predictor.from_checkpoint(model).encode(TEXTS)[0].vectors_WD
+    folder = made(model, words).folder
+    about = json.loads((folder / "table.json").read_text())
+    if harm == "cut":
+        (folder / "vectors.npy").write_bytes((folder / "vectors.npy").read_bytes()[:-8])
+    else:
+        changed = {"identity": "0" * 64} if harm == "parameters" else {"words": 1}
+        (folder / "table.json").write_text(json.dumps(about | changed))
+    predictor = Predictor.from_checkpoint(model)
+    (line,) = [line for line in log_lines.lines if "word_table" in line]
+    assert line.endswith("words are encoded instead; charlm export --format=words makes it anew")
+    assert "\n" not in line
+    assert ("made with other parameters" in line) == (harm == "parameters")
+    np.testing.assert_allclose(predictor.encode(TEXTS)[0].vectors_WD, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("head", ["paper", "reference"])
+def test_a_fine_tuned_model_reads_its_table(head, hlm, words, tmp_path, monkeypatch):
+    source, task = from_pretrained(hlm), Tagging(labels=("O", "X"))
+    model, target = with_task(source, task, head)
+    params = first_params(source, model, target, seed=1)
+    dataclasses.replace(model, params=params).save_pretrained(tmp_path / "model")
+    expected = FineTuned.from_checkpoint(tmp_path / "model").tag(TEXTS)
+    made(tmp_path / "model", words)
+    tagger = FineTuned.from_checkpoint(tmp_path / "model")
+    asked = []
+    take = tagger.evaluator._words
+    assert take is not None
+    monkeypatch.setattr(tagger.evaluator, "_words", lambda chars: asked.append(chars.shape) or take(chars))
+    for found, wanted in zip(tagger.tag(TEXTS), expected, strict=True):
+        assert found.tags == wanted.tags
+        np.testing.assert_allclose(found.probabilities, wanted.probabilities, atol=1e-5)
+    assert asked
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (lambda: release("charbert"), "a CharBERT has no table of word vectors: it reads the characters of a whole"),
+        (lambda: release("bert"), "a BERT has no table of word vectors: it reads pieces"),
+        (lambda: spelled(mode="full"), "no list of words lies beside the model; --words=FILE names one"),
+    ],
+)
+def test_models_without_such_vectors_say_so(model, says, capsys):
+    assert command.main(["--format=words", f"--model={model()}"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line
+    assert not list(model().rglob(FOLDER))
