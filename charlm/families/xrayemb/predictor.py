@@ -25,8 +25,8 @@ from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.views import AttentionMap, AttentionView, layers_of
 from charlm.families.windows import Text, Window, text_of
-from charlm.families.xrayemb.chars import END
 from charlm.families.word_tables import with_table
+from charlm.families.xrayemb.chars import END
 from charlm.families.xrayemb.encoder import XREncoder
 from charlm.families.xrayemb.policies import Policy
 from charlm.families.xrayemb.units import XRayEmbUnits
