@@ -55,6 +55,7 @@ COMMANDS = {
         "charlm.show.__main__",
         "show where a model looks, as a page",
         'show --model runs/hlm "I didn\'t see teh cat." --out attention.html',
+        then="open the page in a browser; charlm robustness measures what typos cost a fine-tuned model",
     ),
     "robustness": Command(
         "charlm.robustness.__main__",
@@ -62,7 +63,12 @@ COMMANDS = {
         "robustness --models runs/tags --data test.conll --out runs/report",
         then="open report.html in a browser; --defence symspell measures a speller in front of the models",
     ),
-    "plot": Command("charlm.plot", "draw the training curves of runs", "plot runs/hlm runs/other --out curves.svg"),
+    "plot": Command(
+        "charlm.plot",
+        "draw the training curves of runs",
+        "plot runs/hlm runs/other --out curves.svg",
+        then="charlm predict --help lists what a model can do; charlm robustness measures what typos cost it",
+    ),
     "convert": Command(
         "charlm.convert.__main__",
         "bring weights from PyTorch and back",
@@ -73,6 +79,7 @@ COMMANDS = {
         "charlm.export.__main__",
         "write a model for programs without charlm",
         "export --model runs/tags --output exported",
+        then="README.md in the folder shows how to run the program",
     ),
     "ship": Command(
         "charlm.ship.__main__",

@@ -60,7 +60,7 @@ def exported(tmp_path_factory, request):
         pretrained.save_pretrained(folder / name)
         return folder / name
 
-    sources = {
+    sources: dict[str, Callable[[], Any]] = {
         "hlm": hlm,
         "hlm tagging": lambda: models("hlm").untrained("tagging", "hlm"),
         "hlm read whole": lambda: saved("whole", reference_head(hlm(), Tagging(labels=("O", "X")))),
@@ -82,13 +82,15 @@ def exported(tmp_path_factory, request):
 
     def make(name):
         if name not in made:
+            source = found.sources[name]()
             platforms = "cpu,cuda,tpu" if name == "bert" else "cpu"  # each takes seconds
             options = [f"--output={folder / 'out' / name}", f"--platforms={platforms}"]
-            assert command.main([f"--model={sources[name]()}", *options]) == 0
+            assert command.main([f"--model={source}", *options]) == 0
             made[name] = folder / "out" / name
         return made[name]
 
-    return Exported(make, sources)
+    found = Exported(make, {name: functools.cache(source) for name, source in sources.items()})
+    return found
 
 
 class Exported(NamedTuple):
