@@ -48,6 +48,7 @@ setup(
     entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
         "charlm": ["py.typed", "trained/README.md", "trained/*/*"],
+        "charlm.league": ["*.css"],
         "charlm.robustness": ["*.css"],
         "charlm.text": ["*.json"],
         "charlm.text.noise": ["*.json"],

@@ -49,6 +49,11 @@ COMMANDS = {
         "measure what typos cost models",
         "robustness --models runs/tags --data test.conll --out runs/report",
     ),
+    "league": Command(
+        "charlm.league.__main__",
+        "compare systems at equal budget",
+        "league league:tiny --workdir runs/league",
+    ),
     "convert": Command(
         "charlm.convert.__main__",
         "bring weights from PyTorch and back",
