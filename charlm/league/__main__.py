@@ -19,8 +19,8 @@ import logging
 import shlex
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import ml_collections
 
@@ -33,13 +33,9 @@ from charlm.core.reading import read_object
 from charlm.core.types import JsonObject
 from charlm.league.config import KEYS, changes, resolved, set_key
 from charlm.league.events import END, START, STOPPED, Events
+from charlm.league.jobs import Job
 from charlm.league.places import Places
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from charlm.league.plan import Job
-    from charlm.league.running import Outcome
+from charlm.league.running import Outcome, Runner, alone, chosen, slots_of
 
 log = logging.getLogger("charlm")
 
@@ -82,7 +78,6 @@ def _run(args: argparse.Namespace, command: str) -> int:
     stored = json.loads(json.dumps(config.to_dict()))
     _check_same(places, stored)
     from charlm.league.plan import jobs_of  # imported late, so that --help and mistakes need no JAX
-    from charlm.league.running import Runner, alone, chosen, slots_of
 
     jobs = jobs_of(config, places)
     wanted = chosen(jobs, _named(jobs, args.only))

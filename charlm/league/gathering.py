@@ -19,8 +19,9 @@ from charlm.core.types import JsonObject
 from charlm.core.version import __version__
 from charlm.league.config import claim_of
 from charlm.league.events import read_events
+from charlm.league.jobs import Job
 from charlm.league.places import Places
-from charlm.league.plan import Job, ranked
+from charlm.league.plan import ranked
 from charlm.league.standing import CLEAN, NOISE, Draws, Estimate, answer, draws_of, over_tasks, ranks
 from charlm.metrics.compare import Metric
 from charlm.robustness.measure import RESULTS_FILE

@@ -6,34 +6,18 @@ Open it to add a kind of job, or to change the command of one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import ml_collections
 
 from charlm.core.reading import read_object
 from charlm.league import done
+from charlm.league.jobs import Job
 from charlm.league.places import Places
 from charlm.league.split import LEARNED, MEASURED
 
 SPLIT, SUBWORDS, BUDGET, TRAIN, TUNE, MEASURE = "split", "subwords", "budget", "train", "tune", "measure"
-
-
-class Job(NamedTuple):
-    """A process of a league.
-
-    Attributes:
-      name: its kind and what it is about, such as "tune/pos/bert/0".
-      needs: names of the jobs that must be done before.
-      command: returns its command line, once those are done.
-      finished: says whether its result is there and whole.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    command: Callable[[], list[str]]
-    finished: Callable[[], bool]
 
 
 def jobs_of(config: ml_collections.ConfigDict, places: Places) -> list[Job]:

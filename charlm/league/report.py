@@ -135,7 +135,7 @@ def _standing(view: View) -> Section:
             caption = f"Scores {what}, in hundredths, with their intervals and, in round brackets, ranks ({metrics})."
             section.blocks.append(Table(caption, head, rows))
     if len(section.blocks) > bool(view.results["missing"]):
-        section.blocks += [INTERVALS, RANKS]
+        section.blocks.extend([INTERVALS, RANKS])
     return section
 
 

@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from charlm.core import interrupts
 from charlm.league.events import BEGIN, DONE, FAILED, STOPPED, Events
+from charlm.league.jobs import Job
 from charlm.league.places import Places
-from charlm.league.plan import Job
 
 PAUSE = 0.2  # seconds between two looks at the processes
 _DEVICES = "CUDA_VISIBLE_DEVICES"

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from charlm.league.events import END, START, STOPPED, Events, read_events
+from charlm.league.jobs import Job
 from charlm.league.places import Places
-from charlm.league.plan import Job
 from charlm.league.running import Runner, alone, chosen, last_line, slots_of
 
 
@@ -47,7 +47,8 @@ def wait_for(condition, seconds=20.0) -> None:
 
 
 def test_jobs_wait_for_what_they_need(tmp_path):
-    jobs = [shell(tmp_path, "a", line="sleep 0.5"), shell(tmp_path, "b", ["a"]), shell(tmp_path, "c")]
+    waits = f"while [ ! -e {tmp_path}/c.done ]; do sleep 0.1; done"
+    jobs = [shell(tmp_path, "a", line=waits), shell(tmp_path, "b", ["a"]), shell(tmp_path, "c")]
     found = run(tmp_path, jobs, slots=2)
     assert sorted(found.done) == ["a", "b", "c"]
     assert (found.failed, found.waiting, found.stopped) == ({}, [], 0)
@@ -118,7 +119,7 @@ import os, sys
 from pathlib import Path
 from charlm.league.events import Events
 from charlm.league.places import Places
-from charlm.league.plan import Job
+from charlm.league.jobs import Job
 from charlm.league.running import Runner, alone
 
 folder = Path(sys.argv[1])
