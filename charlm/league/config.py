@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import ml_collections
 
-from charlm.config import find_config_file, flatten, is_fine_tuning, load_config_file, no_config_file
+from charlm.config import flatten, is_fine_tuning, load_config_file, no_config_file
 from charlm.core.keys import Key, count, defaults, natural, put, share
 from charlm.core.nearest import did_you_mean
-from charlm.core.types import JsonObject
+from charlm.core.types import Json, JsonObject
 from charlm.text.defences import parsed
 from charlm.text.noise import KINDS, Noise
 
@@ -170,7 +170,7 @@ def resolved(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
 
 
 def config_file(key: str, spec: str, fine_tunes: bool) -> str:
-    """Returns path/to/file.py[:variant] of a config that charlm carries, or of a path.
+    """Returns path/to/file.py[:variant] for a name of a config that charlm carries, "configs/NAME.py", or for a path.
 
     Raises:
       ValueError: there is no such file or variant, or it is for another kind of training; names `key`.
@@ -183,7 +183,7 @@ def config_file(key: str, spec: str, fine_tunes: bool) -> str:
         raise ValueError(f"{key}={spec!r}: {no_config_file(path) if not spec else error}") from None
     if is_fine_tuning(found) != fine_tunes:
         raise ValueError(f"{key}={spec!r} is a config of {'pre-training' if fine_tunes else 'fine-tuning'}")
-    return find_config_file(f"{path}{colon}{variant}")
+    return f"{path}{colon}{variant}"
 
 
 def noises(specs: Sequence[str], listed: bool) -> tuple[str, ...]:
@@ -299,7 +299,7 @@ def changes(old: JsonObject, new: JsonObject) -> list[str]:
         if name in _MAY_CHANGE:
             continue
         now = after.get(name)
-        grown = name in _MAY_GROW and isinstance(now, list) and set(value) <= set(now)
+        grown = name in _MAY_GROW and isinstance(now, list) and isinstance(value, list) and set(value) <= set(now)
         if name not in after:
             found.append(f"{name} is gone")
         elif now != value and not grown:
@@ -321,7 +321,7 @@ def _without_parts(found: Sequence[str]) -> list[str]:
     return list(kept)
 
 
-def _leaves(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, object]]:
+def _leaves(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{key}.")

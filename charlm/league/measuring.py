@@ -20,6 +20,7 @@ from charlm.data.forms import TextForm
 from charlm.data.lanes import AnyRecord
 from charlm.families.family import family
 from charlm.families.lookup import prepare
+from charlm.families.text_objective import TextObjective
 from charlm.statistics.parameters import by_kind
 from charlm.training.run import Run, build
 
@@ -111,6 +112,8 @@ def _count(run: Run, batches: int) -> tuple[float, float, float]:
     record that is only partly used, which the difference leaves out.
     """
     read, objective = 0, run.objective
+    if not isinstance(objective, TextObjective):
+        raise ValueError("--stage: this stage of pre-training reads no text")
     plain = objective.read
 
     def counted(data: bytes) -> AnyRecord:

@@ -207,9 +207,8 @@ def _noises(view: View) -> list[Section]:
             [noise or "clean", *(view.cell(str(task), name, noise, ranked=False) for name in systems)]
             for noise in noises
         ]
-        caption = (
-            f"{entry['title']}: {entry['metric']} in hundredths, {entry['examples']:,} examples; darker is better."
-        )
+        counted = f"{entry['title']}: {entry['metric']} in hundredths, {entry['examples']:,} examples"
+        caption = f"{counted}; the stronger the shade, the better."
         heat = [[shade(one) for one in row] for row in values]
         table = Table(caption, ["noise", *map(view.named, systems)], rows, heat=heat)
         found.append(Section(f"Noise: {entry['title']}", [table]))

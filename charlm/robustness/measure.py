@@ -100,7 +100,7 @@ def _measure(
         "notes": list(dict.fromkeys(notes)),
     }
     results = plain(results)
-    write_sums(Path(settings.out), measured)
+    write_sums(Path(settings.out), measured.clean, measured.noisy)
     path = Path(settings.out) / RESULTS_FILE
     write_text(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     log.info("results: %s", path)

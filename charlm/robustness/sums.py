@@ -7,7 +7,7 @@ read or change that file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from charlm.core.reading import check_zip, loads
 from charlm.core.types import Option
 from charlm.robustness import scoring
 from charlm.robustness.cells import Cell
-from charlm.robustness.measurement import Measured
+from charlm.robustness.settings import Level
 
 SUMS_FILE = "sums.npz"
 _META = "meta"
@@ -40,10 +40,14 @@ class Sums(NamedTuple):
     rows: np.ndarray
 
 
-def write_sums(folder: Path, measured: Measured) -> Path:
-    """Writes the sums of all examples of a report into its folder; returns the file."""
+def write_sums(folder: Path, clean: Mapping[str, Cell], noisy: Mapping[tuple[str, Level], Sequence[Cell]]) -> Path:
+    """Writes the sums of all examples of a report into its folder; returns the file.
+
+    Args:
+      clean, noisy: the cells of the measurement, see `charlm.robustness.measurement.Measured`.
+    """
     entries, arrays = [], {}
-    for number, one in enumerate(_sums_of(measured)):
+    for number, one in enumerate(_sums_of(clean, noisy)):
         entries.append({"model": one.model, "spec": one.spec, "kind": one.kind})
         arrays[f"rows_{number}"] = one.rows
     # The types of NumPy take each keyword for one of savez_compressed's own arguments, so the values are open.
@@ -67,13 +71,13 @@ def read_sums(folder: Path) -> list[Sums]:
         return [Sums(**entry, rows=file[f"rows_{number}"]) for number, entry in enumerate(entries)]
 
 
-def _sums_of(measured: Measured) -> Iterator[Sums]:
-    for model, cell in measured.clean.items():
+def _sums_of(clean: Mapping[str, Cell], noisy: Mapping[tuple[str, Level], Sequence[Cell]]) -> Iterator[Sums]:
+    for model, cell in clean.items():
         yield _one(model, "", [cell])
-    for (model, level), cells in measured.noisy.items():
+    for (model, level), cells in noisy.items():
         if level.noise is not None:
             yield _one(model, level.spec, cells)
 
 
-def _one(model: str, spec: str, cells: list[Cell]) -> Sums:
+def _one(model: str, spec: str, cells: Sequence[Cell]) -> Sums:
     return Sums(model, spec, cells[0].values["kind"], scoring.pooled(cells))

@@ -100,7 +100,7 @@ def by_kind(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
       "total"; "tables": of embeddings, also of positions and characters; "head": what predicts in pre-training, but for
       its tables; "body": the rest.
     """
-    found = dict.fromkeys(("total", "tables", "head", "body"), 0)
+    found: dict[str, int] = dict.fromkeys(("total", "tables", "head", "body"), 0)
     for name, shape in shapes.items():
         table, head = name.split("/")[-1] == "embedding", name.split("/")[0] == "head"
         size = math.prod(shape)
