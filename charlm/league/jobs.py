@@ -1,4 +1,4 @@
-"""Defines a job of a league; `plan` makes them, `running` runs them."""
+"""Defines a job of a league: `plan` makes them, `running` runs them. Open it to see what a job tells of itself."""
 
 from __future__ import annotations
 
