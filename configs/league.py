@@ -226,7 +226,8 @@ def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: i
     )  # fmt: skip
     add_task(
         config, "answers", title="Answers (SQuAD)", config="answer",
-        train=("{folder}/qa/squad_v1.1_devset_devarticles.json.gz",), set=("data.max_length=128", *settings),
+        train=("{folder}/qa/squad_v1.1_devset_devarticles.json.gz",),
+        set=("data.max_length=128", "data.stride=48", "data.max_question=32", *settings),
     )  # fmt: skip
 
 
