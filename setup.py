@@ -50,6 +50,7 @@ setup(
     entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
         "charlm": ["py.typed", "trained/README.md", "trained/*/*"],
+        "charlm.league": ["*.css"],
         "charlm.robustness.render": ["*.css"],
         "charlm.show": ["*.css", "*.js"],
         "charlm.text": ["*.json"],

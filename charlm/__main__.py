@@ -69,6 +69,11 @@ COMMANDS = {
         "plot runs/hlm runs/other --out curves.svg",
         then="charlm predict --help lists what a model can do; charlm robustness measures what typos cost it",
     ),
+    "league": Command(
+        "charlm.league.__main__",
+        "compare systems at equal budget",
+        "league league:tiny --workdir runs/league",
+    ),
     "convert": Command(
         "charlm.convert.__main__",
         "bring weights from PyTorch and back",

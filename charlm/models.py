@@ -24,13 +24,14 @@ def lines() -> list[str]:
         found.append(f"  {one.name:<20} {one.title:<14} {trained}fine-tuning, prediction, conversion")
     found += ["", "trained models, charlm.load(NAME) and wherever a command takes a model:", *_trained()]
     configs = carried_configs()
-    for fine_tunes, title in (
-        (False, "configs of pre-training, charlm train CONFIG[:VARIANT]:"),
-        (True, "configs of fine-tuning, charlm finetune CONFIG[:VARIANT] --model MODEL --train FILE:"),
+    for kind, title in (
+        ((False, ""), "configs of pre-training, charlm train CONFIG[:VARIANT]:"),
+        ((True, ""), "configs of fine-tuning, charlm finetune CONFIG[:VARIANT] --model MODEL --train FILE:"),
+        ((False, "league"), "configs of comparisons, charlm league CONFIG[:VARIANT] --workdir FOLDER:"),
     ):
         found += ["", title]
         for name, file in configs.items():
-            if file.fine_tunes != fine_tunes:
+            if (file.fine_tunes, file.command) != kind:
                 continue
             found.append(f"  {name:<20} {file.line}")
             if file.variants:

@@ -118,7 +118,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _names(command: str) -> list[str]:
     """Returns the names of the configs that charlm carries for a command."""
-    kinds = {name: file.fine_tunes for name, file in carried_configs().items()}
+    kinds = {name: file.fine_tunes for name, file in carried_configs().items() if not file.command}
     return [name for name, fine_tunes in kinds.items() if command == "plan" or fine_tunes == (command == "finetune")]
 
 

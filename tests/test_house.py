@@ -38,6 +38,9 @@ ROOMS = {
     "robustness": "core data families finetune metrics tasks text training.workdir",
     "show": "core families",
     "statistics": "convert core data families text",
+    "league": (
+        "cli config core data families finetune.run metrics robustness statistics.parameters tasks text training"
+    ),
     "benchmark": "config convert core data families nn text training",
     "plan": "config core data families finetune training",
     # What users type: these may ask for anything but each other.
@@ -67,6 +70,9 @@ COMMANDS = (
     "charlm.models",
     "charlm.doctor",
     "charlm.plot",
+    "charlm.league.budget",
+    "charlm.league.split",
+    "charlm.league.subwords",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
 )
@@ -481,7 +487,7 @@ def at_once(text: str) -> list[ast.Import | ast.ImportFrom]:
 
 def is_used_from_below(found: Import) -> bool:
     """Whether somebody imports the rooms that nothing stands on but what users call."""
-    above = ("api", "") if found.target.startswith("charlm.robustness") else ()
+    above = ("api", "league", "") if found.target.startswith("charlm.robustness") else ()
     tops = ("robustness", "benchmark")
     return any(room(found.target) == top != room(found.module) for top in tops) and room(found.module) not in above
 

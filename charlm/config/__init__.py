@@ -116,16 +116,25 @@ def carried_configs() -> dict[str, ConfigFile]:
     for path in sorted(CARRIED.glob("[a-z]*.py")):
         module = _module_of(str(path))
         line = (module.__doc__ or "").partition("\n")[0].partition(": python -m")[0].removesuffix(".")
-        found[path.stem] = ConfigFile(line, tuple(getattr(module, "VARIANTS", ())), is_fine_tuning(module.get_config()))
+        variants, command = tuple(getattr(module, "VARIANTS", ())), getattr(module, "COMMAND", "")
+        found[path.stem] = ConfigFile(line, variants, not command and is_fine_tuning(module.get_config()), command)
     return found
 
 
 class ConfigFile(NamedTuple):
-    """A config file of charlm: a line about it, the names of its variants, and whether it is for fine-tuning."""
+    """A config file of charlm.
+
+    Attributes:
+      line: a line about it.
+      variants: the names of its variants.
+      fine_tunes: whether it is for fine-tuning.
+      command: the command that reads it, as its `COMMAND` says; "": training.
+    """
 
     line: str
     variants: tuple[str, ...]
     fine_tunes: bool
+    command: str = ""
 
 
 def _module_of(path: str) -> ModuleType:

@@ -20,6 +20,7 @@ from charlm.robustness.measurement import SENTENCES, Measurement, first_of
 from charlm.robustness.results import RESULTS_FORMAT, plain, tables
 from charlm.robustness.settings import Level, ReportSettings, planned
 from charlm.robustness.subjects import load
+from charlm.robustness.sums import write_sums
 from charlm.robustness.versions import sentences_of
 from charlm.tasks.base import AnyExample, AnyTask, Task
 from charlm.text.noise.misspellings import Misspellings
@@ -105,6 +106,7 @@ def _measure(
         "notes": list(dict.fromkeys(notes)),
     }
     results = plain(results)
+    write_sums(Path(settings.out), measured.clean, measured.noisy)
     path = Path(settings.out) / RESULTS_FILE
     write_text(path, json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     log.info("results: %s", path)

@@ -90,6 +90,25 @@ class Parameters:
         return "\n  ".join(lines)
 
 
+def by_kind(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Returns how many parameters are in tables, in the head, and in all the rest: what is compared at equal size.
+
+    Args:
+      shapes: the shape of each parameter by its name.
+
+    Returns:
+      "total"; "tables": of embeddings, also of positions and characters; "head": what predicts in pre-training, but for
+      its tables; "body": the rest.
+    """
+    found: dict[str, int] = dict.fromkeys(("total", "tables", "head", "body"), 0)
+    for name, shape in shapes.items():
+        table, head = name.split("/")[-1] == "embedding", name.split("/")[0] == "head"
+        size = math.prod(shape)
+        found["tables" if table else "head" if head else "body"] += size
+        found["total"] += size
+    return found
+
+
 class Opened(NamedTuple):
     """A tokenizer (None for an HLM, which has none) and the size of its model (None for a tokenizer alone)."""
 

@@ -11,6 +11,8 @@ from charlm import metrics
 from charlm.finetune.predictor import FineTuned
 from charlm.robustness.batches import ModelRunner
 from charlm.robustness.measure import DESCRIPTION, measure
+from charlm.robustness.scoring import metric_of
+from charlm.robustness.sums import read_sums
 from charlm.text.noise import Noise, Noiser
 
 HLM, BERT = "tag_hlm", "tag_bert"
@@ -56,6 +58,17 @@ def test_the_file_is_what_is_returned_and_has_all_keys(report):
     assert [model["name"] for model in results["models"]] == [HLM, BERT]
     assert [model["family"] for model in results["models"]] == ["hlm", "bert"]
     assert [model["seed"] for model in results["models"]] == [0, 0]
+
+
+def test_the_sums_of_examples_give_the_scores(report, by_hand):
+    folder, results = report
+    found = read_sums(folder)
+    assert {one.model for one in found} == {HLM, BERT}
+    assert {one.spec for one in found} == {"", *(row["spec"] for row in results["noise"] if row["level"])}
+    for one in found:
+        if not one.spec:
+            f1 = metric_of(by_hand[one.model][0], one.kind)(one.rows.sum(0)[None])[0]
+            assert f1 == pytest.approx(results["clean"][one.model]["f1"])
 
 
 def test_clean_scores_are_those_of_the_evaluator(results, by_hand):

@@ -25,7 +25,7 @@ from charlm.statistics import Lengths, read_sentences, text_statistics
 from charlm.statistics.__main__ import main
 from charlm.statistics.lengths import sample
 from charlm.statistics.movement import Moved, movements, table
-from charlm.statistics.parameters import count, open_model
+from charlm.statistics.parameters import by_kind, count, open_model
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import RulesSplitter
 
@@ -347,3 +347,13 @@ def test_help_needs_no_jax():
     done = python("-c", f"import sys, runpy; sys.argv = ['x', '--help']\ntry:\n {start}\nfinally:\n {end}")
     assert done.returncode == 0, done.stderr
     assert "Table 5" in done.stdout
+
+
+def test_parameters_are_counted_by_kind():
+    shapes = {
+        "bert/embed/token/embedding": (10, 4),
+        "bert/encoder/layer_0/ffn_in/kernel": (4, 8),
+        "head/output_kernel": (4, 10),
+        "head/encoder/positions/embedding": (3, 4),
+    }
+    assert by_kind(shapes) == {"total": 124, "tables": 52, "head": 40, "body": 32}

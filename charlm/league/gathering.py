@@ -1,0 +1,226 @@
+"""Gathers the results of the jobs of a league into one plain dict, from which the report is written.
+
+`DESCRIPTION` explains its keys. Open it to add a figure to the report.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ml_collections
+import numpy as np
+
+from charlm.core import checkpoint as checkpoints
+from charlm.core.reading import read_object
+from charlm.core.types import JsonObject
+from charlm.core.version import __version__
+from charlm.league.config import claim_of
+from charlm.league.events import read_events
+from charlm.league.jobs import Job
+from charlm.league.places import Places
+from charlm.league.plan import ranked
+from charlm.league.standing import CLEAN, NOISE, Draws, Estimate, answer, draws_of, over_tasks, ranks
+from charlm.metrics.compare import Metric
+from charlm.robustness.measure import RESULTS_FILE
+from charlm.robustness.results import plain
+from charlm.robustness.scoring import metric_of
+from charlm.robustness.sums import Sums, read_sums
+from charlm.tasks.create import from_settings
+from charlm.training.goodput import account, read_starts
+from charlm.training.progress import read_metrics
+
+FORMAT = 1
+DESCRIPTION = """
+format, charlm   of the file, and the version of charlm
+title, config    of the league
+systems          name, title, ranked, behind, defence, start; of those that were trained words (seen by itself),
+                 words_all (with those of the systems that it starts from), steps, flops and flops_all, seconds (of
+                 steps that lasted, in pre-training), tuning_seconds, parameters (total, body, tables, head),
+                 corpus_words
+tasks            name, title, metric, examples
+scores           task (null: the mean over tasks), system, noise ("": clean; "noise": mean over noises), value, low,
+                 high, rank, seeds (value of each run; of single tasks)
+differences      task, noise ("" and "noise"), a, b, value, low, high: a minus b
+claims           text, verdict, value, low, high
+missing          names of jobs that are not done; the figures they would give are left out
+events           the log of the league
+"""
+
+
+def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[Job]) -> JsonObject:
+    """Returns the results of what is done.
+
+    Args:
+      config: the resolved config of the league.
+      jobs: all of its jobs.
+    """
+    tasks, drawn = [], {}
+    per_seed: dict[tuple[str, str, str], list[float]] = {}
+    for name, task in config.tasks.items():
+        rows, metric, names = _rows(config, places, name)
+        if metric is None:
+            continue
+        entry = {"name": name, "title": task.title or name, "metric": names}
+        models = {one: own.behind for one, own in config.systems.items() if own.behind}
+        drawn[name] = draws_of(rows, metric, list(config.robustness.noise), config.robustness.samples, models)
+        tasks.append(entry | {"examples": len(next(iter(next(iter(rows.values())).values()))[0])})
+        for system, conditions in rows.items():
+            for condition, seeds in conditions.items():
+                per_seed[name, system, condition] = [float(metric(seed.sum(0)[None])[0]) for seed in seeds]
+    scores = [entry for name, draws in drawn.items() for entry in _scores(name, draws, per_seed)]
+    if len(drawn) > 1:
+        scores += _scores(None, over_tasks(list(drawn.values())), {})
+    claims = [answer(claim_of(text, config), drawn) for text in config.claims]
+    found = {
+        "format": FORMAT,
+        "charlm": __version__,
+        "title": config.title,
+        "config": config.to_dict(),
+        "systems": [_system(config, places, name) for name in config.systems],
+        "tasks": tasks,
+        "scores": scores,
+        "differences": [entry for name, draws in drawn.items() for entry in _differences(name, draws)],
+        "claims": [{"text": one.claim.text, "verdict": one.verdict} | _interval(one.difference) for one in claims],
+        "missing": [job.name for job in jobs if not job.finished()],
+        "events": read_events(places.events),
+    }
+    return plain(found)
+
+
+def _rows(
+    config: ml_collections.ConfigDict, places: Places, task: str
+) -> tuple[dict[str, dict[str, list[np.ndarray]]], Metric | None, str]:
+    """Returns the sums of a task by system and condition, one for each seed, its metric, and the metric's name."""
+    rows: dict[str, dict[str, list[np.ndarray]]] = {}
+    metric, named = None, ""
+    for system in ranked(config):
+        entry = config.systems[system]
+        for seed in config.tuning.seeds:
+            folder = places.measured(task, entry.behind or system, seed)
+            for one in _sums(folder, entry.defence):
+                if one.spec not in (CLEAN, *config.robustness.noise):
+                    continue
+                rows.setdefault(system, {}).setdefault(one.spec, []).append(one.rows)
+                if metric is None:
+                    checkpoint = checkpoints.find(places.tuned(task, entry.behind or system, seed))
+                    settings = from_settings(checkpoints.read_metadata(checkpoint)["task"])
+                    metric, named = metric_of(settings, one.kind), settings.metric
+    return rows, metric, named
+
+
+def _sums(folder: Path, defence: str) -> list[Sums]:
+    """Returns the sums of a model behind a defence; [] if they are not there."""
+    try:
+        models = {entry["name"]: entry["defence"] for entry in read_object(folder / RESULTS_FILE)["models"]}
+        return [one for one in read_sums(folder) if models.get(one.model) == defence]
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        return []
+
+
+def _scores(task: str | None, draws: Draws, per_seed: Mapping[tuple[str, str, str], list[float]]) -> list[JsonObject]:
+    conditions = list(dict.fromkeys(condition for _, condition in draws.values))
+    found = []
+    for condition in sorted(conditions, key=lambda one: (one != CLEAN, one != NOISE)):
+        places = ranks(draws, condition)
+        for system in places:
+            entry = {"task": task, "system": system, "noise": condition, "rank": places[system]}
+            entry |= _interval(draws.score(system, condition))
+            if task is not None and condition != NOISE:
+                entry["seeds"] = per_seed[task, system, condition]
+            found.append(entry)
+    return found
+
+
+def _differences(task: str, draws: Draws) -> list[JsonObject]:
+    found = []
+    for condition in (CLEAN, NOISE):
+        there = [system for system in draws.systems() if draws.has(system, condition)]
+        for place, a in enumerate(there):
+            for b in there[place + 1 :]:
+                named = {"task": task, "noise": condition, "a": a, "b": b}
+                found.append(named | _interval(draws.difference(a, b, condition)))
+    return found
+
+
+def _interval(found: Estimate | None) -> JsonObject:
+    return dict.fromkeys(("value", "low", "high")) if found is None else found._asdict()
+
+
+def _system(config: ml_collections.ConfigDict, places: Places, name: str) -> JsonObject:
+    entry = config.systems[name]
+    said = {"name": name, "title": entry.title or name, "ranked": bool(entry.behind or entry.ranked)}
+    said |= {key: entry[key] for key in ("behind", "defence", "start")}
+    if entry.behind:
+        return said
+    own = spent(places, name)
+    chain, at = [own], entry.start
+    while at:
+        chain.append(spent(places, at))
+        at = config.systems[at].start
+    for key in ("words", "flops"):
+        values = [one.get(key) for one in chain]
+        known = [value for value in values if value is not None]
+        own[f"{key}_all"] = sum(known) if len(known) == len(values) else None
+    tuned = [places.tuned(task, name, seed) for task in config.tasks for seed in config.tuning.seeds]
+    own["tuning_seconds"] = sum(_seconds(folder) for folder in tuned)
+    return said | own
+
+
+def spent(places: Places, name: str) -> JsonObject:
+    """Returns what a system has cost in pre-training so far; {} before its budget is measured.
+
+    Words and operations are those of the lines of metrics: the mean of a step, times the steps that were taken.
+    """
+    try:
+        budget = read_object(places.budget(name))
+    except (OSError, ValueError):
+        return {}
+    root = places.model(name)
+    stages = sorted(path for path in root.glob("*") if checkpoints.STAGE.fullmatch(path.name)) if root.is_dir() else []
+    found: JsonObject = {key: budget[key] for key in ("parameters", "corpus_words")}
+    found |= {"words": None, "flops": None, "steps": None, "seconds": 0.0}
+    for folder in stages or [root]:
+        steps, units, flops = _taken(folder, budget["unit"])
+        if not steps:
+            continue
+        found["flops"] = (found["flops"] or 0.0) + flops
+        found["seconds"] += _seconds(folder)
+        if not stages or folder.name == budget["folder"]:
+            found |= {"steps": steps, "words": units * budget["words_per_unit"]}
+    return found
+
+
+def _taken(folder: Path, unit: str) -> tuple[int, float, float]:
+    """Returns the steps of a run so far, and the units and operations of all of them."""
+    before, covered, units, flops = 0, 0, 0.0, 0.0
+    for line in read_metrics(folder):
+        values = {re.sub("^train_", "", name): value for name, value in line.items()}
+        if "ms_per_step" in values:
+            steps, seconds = line["step"] - before, values["ms_per_step"] / 1000
+            units += steps * seconds * values.get(f"{unit}_per_second", 0.0)
+            flops += steps * seconds * values.get("tflops_per_second", 0.0) * 1e12
+            covered += int(steps)
+            before = line["step"]
+    try:
+        taken = int(checkpoints.find(folder).name)
+    except ValueError:
+        return 0, 0.0, 0.0
+    scale = taken / covered if covered else 0.0
+    return taken, units * scale, flops * scale
+
+
+def _seconds(folder: Path) -> float:
+    starts = read_starts(folder)
+    return account(starts, 0.0).lasted if starts else 0.0
+
+
+def missing_lines(missing: Sequence[str]) -> list[str]:
+    """Returns the names of jobs grouped by kind, for reading: "tune: 3, the first pos/bert/0"."""
+    kinds: dict[str, list[str]] = {}
+    for name in missing:
+        kind, _, rest = name.partition("/")
+        kinds.setdefault(kind, []).append(rest)
+    return [f"{kind}: {', '.join(names)}" for kind, names in kinds.items()]

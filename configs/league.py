@@ -1,0 +1,234 @@
+"""A comparison of ways to look inside words at equal budget: python -m charlm.league league:small \\
+    --set data.folder=data --workdir runs/league
+
+Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "base", the same as "", has
+the models' base sizes, for a pod; "tiny" shows in minutes that everything works. The folder of data is laid out as the
+names of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
+
+Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
+some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
+(85 million). So HLM has fewer layers than the paper's, since it has encoders inside and between words, and
+CharacterBERT fewer than its own, since it has a CNN and highways. CharBERT, Char2Subword and XRayEmb add their parts to
+the same BERT. They see a quarter of the words again, and so does "bert-longer", the BERT that they are to be compared
+with. Learning rates are ours, one for all that start from nothing and one for all that go on.
+"""
+
+import ml_collections
+
+from charlm.league.config import add_system, add_task
+from charlm.league.config import get_config as defaults
+
+COMMAND = "league"  # the command that reads this file
+
+_NOISES = (
+    "keyboard", "swap", "drop", "insert", "repeat", "case", "hlm_drop", "hlm_repeat", "hlm_case", "hlm", "charbert",
+    "charbert_nlm", "char2subword", "spaces", "homoglyph", "leet", "ocr", "misspelling",
+)  # fmt: skip
+_CLAIMS = (
+    "hlm ahead of bert on all",  # HLM, tables 1 to 3
+    "hlm ahead of bert on all under noise",  # HLM, section 4.2
+    "hlm ahead of bert+symspell on all under noise",
+    "hlm ahead of characterbert on all under noise",
+    "charbert ahead of bert-longer on all under charbert",  # CharBERT, section 4.5
+    "charbert ahead of bert-longer on all",
+    "char2subword ahead of bert-longer on all under char2subword",  # Char2Subword, section 5
+    "xrayemb ahead of bert-longer on all",  # XRayEmb, section 4
+    "xrayemb ahead of bert-longer on all under noise",
+    "characterbert ahead of bert on all",
+    "bert+symspell ahead of bert on all under noise",
+)
+
+
+def get_config(variant: str = "") -> ml_collections.ConfigDict:
+    """Returns the config of a variant; ValueError when there is no such variant."""
+    if variant and variant not in VARIANTS:
+        raise ValueError(f"configs/league.py has no variant {variant!r}; choose {', '.join(VARIANTS)}")
+    config = defaults()
+    VARIANTS[variant or "base"](config)
+    return config
+
+
+def tiny(config: ml_collections.ConfigDict) -> None:
+    """Three small models and two tasks: minutes."""
+    config.title = "League of tiny models"
+    config.budget.words = 60_000
+    config.budget.batches = 4
+    config.budget.evaluations = config.budget.checkpoints = 2
+    config.budget.reports = 10
+    config.tuning.seeds = (0, 1)
+    config.robustness.noise = ("keyboard", "swap")
+    config.robustness.samples = 500
+    config.robustness.examples = 200
+    plain = ("data.noise_rate=0.0", "data.mask_rate=0.15", "data.max_length=64", "model.max_positions=64")
+    shape = ("model.hidden=64", "model.heads=2", "model.ffn=128", "model.char_hidden=32")
+    add_system(config, "bert", title="BERT", config="charbert_base:tiny+advbert", set=(*plain, *shape))
+    add_system(
+        config, "roberta", title="RoBERTa-style", config="charbert_base:tiny+advbert+roberta", subwords="bytes:roberta",
+        pieces=1000, set=(*plain[:3], *shape),
+    )  # fmt: skip
+    add_system(config, "charbert", title="CharBERT", config="charbert_base:tiny", start="bert", share=0.25, set=shape)
+    add_system(
+        config, "hlm", title="HLM", config="hlm_base:tiny",
+        set=("model.hidden=64", "model.heads=2", "model.intra_ffn=64", "model.inter_ffn=128"),
+    )  # fmt: skip
+    add_system(config, "bert+nfkc", title="BERT behind NFKC", behind="bert", defence="nfkc")
+    tuning = ("train.epochs=1", "train.checkpoint_every=20", "optim.learning_rate=1e-3")
+    pos, emotions = "{folder}/pos/en_ewt-ud-dev.conllu.gz", "{folder}/cls/goemotions_dev.tsv.gz"
+    add_task(config, "pos", title="Parts of speech", config="tag:tiny", train=(pos,), set=("data.tag=upos", *tuning))
+    columns = ("data.text=0", "data.label=1", "data.header=no", "data.separator=,", "data.multi_label=first")
+    add_task(config, "emotions", title="Emotions", config="classify:tiny", train=(emotions,), set=(*columns, *tuning))
+    config.claims = (
+        "hlm ahead of bert on pos under noise",
+        "charbert ahead of bert on all",
+        "hlm ahead of bert on all",
+    )
+
+
+def small(config: ml_collections.ConfigDict) -> None:
+    """Models with bodies of some 5 million parameters, ten million words each."""
+    config.title = "League of small models"
+    config.corpora.train = (
+        "{folder}/text/en_gutenberg.txt.gz", "{folder}/text/en_reddit_goemotions.txt.gz",
+        "{folder}/text/en_wikipedia_squad_contexts.txt.gz", "{folder}/text/en_wikitext2_valid.txt.gz", "builtin",
+    )  # fmt: skip
+    config.budget.words = 10_000_000
+    config.robustness.examples = 1000
+    width = ("model.hidden=256", "model.heads=4")
+    learning = (
+        "optim.learning_rate=7e-4", "optim.b2=0.98", "model.initializer=lecun", "model.dropout=0.0",
+        "model.attention_dropout=0.0", "data.batch_size=32", "data.accumulation=1",
+    )  # fmt: skip
+    # A layer of width D and feed-forward width F has 4 D^2 + 2 D F weights: 0.79 million here, six of them 4.7 million.
+    layers = (*width, "model.layers=6", "model.ffn=1024", "data.max_length=128")
+    lists = ("text.splitter=rules", "text.pieces=8000", "text.terms=8000", "text.chars=300")
+    # CharacterBERT's CNN and highway layer have 0.7 million, so it has five layers.
+    spelled = (
+        "text.splitter=rules", "text.lowercase=False", "text.mlm_words=8000", *width, "model.layers=5",
+        "model.ffn=1024", "model.max_positions=128", "data.max_length=128", "model.char_slots=24",
+        "model.windows=(1,2,3,4,5,6)", "model.filters=(16,16,32,64,128,256)", "model.highways=1",
+    )  # fmt: skip
+    # HLM's relative positions add 2 D^2 a layer: 0.85 million between words, four of them, 0.66 inside, two of them.
+    words = (
+        "text.splitter=rules", *width, "model.intra_layers=2", "model.inter_layers=4", "model.intra_ffn=512",
+        "model.inter_ffn=896", "model.vocab_size=512", "model.position_buckets=64", "model.max_relative_words=128",
+        "data.max_words=128",
+    )  # fmt: skip
+    module = (
+        "model.hidden=128", "model.heads=4", "model.layers=2", "model.char_slots=32", "data.batch_size=128",
+        "data.max_length=128", "text.splitter=rules", "optim.learning_rate=2e-3", "optim.warmup_steps=100",
+        "train.steps=2000", "train.eval_every=1000", "train.checkpoint_every=500", "contextual.batch_size=32",
+        "contextual.accumulation=1", "contextual.learning_rate=5e-4",
+    )  # fmt: skip
+    spelling = ("model.char_embedding=64", "model.char_hidden=128", "model.generator_hidden=128")
+    _systems(config, layers, lists, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    tuning = ("optim.learning_rate=5e-4", "train.patience=2")
+    _tasks(config, tuning, epochs=6)
+
+
+def base(config: ml_collections.ConfigDict) -> None:
+    """The models' base sizes: bodies of some 90 million parameters, two billion words each."""
+    config.title = "League of base models"
+    config.corpora.train = ("{folder}/text/*.txt.gz",)
+    config.budget.words = 2_000_000_000
+    width = ("model.hidden=768", "model.heads=12")
+    learning = ("optim.learning_rate=3e-4", "optim.b2=0.98", "data.batch_size=512", "data.accumulation=1",
+                "model.dtype=bfloat16")  # fmt: skip
+    layers = (*width, "model.layers=12", "model.ffn=3072", "data.max_length=256")  # 7.1 million a layer, 85 in all
+    lists = ("text.splitter=rules", "text.pieces=30000", "text.terms=30001", "text.chars=1000")
+    spelled = (  # its CNN and highways have 18.6 million
+        "text.splitter=rules", "text.lowercase=False", "text.mlm_words=30000", *width, "model.layers=9",
+        "model.max_positions=256", "data.max_length=256",
+    )  # fmt: skip
+    words = (  # 7.9 million a layer between words, 5.9 inside
+        "text.splitter=rules", *width, "model.intra_layers=4", "model.inter_layers=8", "model.inter_ffn=2816",
+        "data.max_words=256",
+    )  # fmt: skip
+    module = ("data.max_length=256", "text.splitter=rules", "contextual.batch_size=512", "contextual.accumulation=1")
+    _systems(config, layers, lists, spelled, words, module, (), learning, positions=256, pieces=30_000)
+    _tasks(config, ("optim.learning_rate=5e-5", "train.patience=3"), epochs=10)
+
+
+def _systems(
+    config: ml_collections.ConfigDict,
+    layers: tuple[str, ...],
+    lists: tuple[str, ...],
+    spelled: tuple[str, ...],
+    words: tuple[str, ...],
+    module: tuple[str, ...],
+    spelling: tuple[str, ...],
+    learning: tuple[str, ...],
+    positions: int,
+    pieces: int,
+) -> None:
+    """Adds all systems; the arguments are settings, `positions` those of a BERT, `pieces` its subwords."""
+    rows = f"model.max_positions={positions}"
+    plain = ("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *layers, *learning)
+    later = (*layers, *learning, "optim.learning_rate=3e-4")
+    add_system(config, "bert", title="BERT", config="charbert_base:advbert", set=(*plain, rows))
+    add_system(
+        config, "roberta", title="RoBERTa-style", config="charbert_base:advbert+roberta", subwords="bytes:roberta",
+        pieces=pieces, set=(*plain, f"model.max_positions={positions + 2}"),
+    )  # fmt: skip
+    add_system(config, "characterbert", title="CharacterBERT", config="characterbert_base", set=(*spelled, *learning))
+    add_system(config, "hlm", title="HLM", config="hlm_base", set=(*words, *learning))
+    add_system(
+        config, "hlm-released", title="HLM, released wiring", config="hlm_base",
+        set=(*words, *learning, "model.wiring=reference"),
+    )  # fmt: skip
+    add_system(
+        config, "bert-longer", title="BERT, longer", config="charbert_base:advbert", start="bert", share=0.25,
+        set=("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *later, rows),
+    )  # fmt: skip
+    add_system(
+        config, "charbert", title="CharBERT", config="charbert_base", start="bert", share=0.25,
+        set=(*lists, *later, rows),
+    )  # fmt: skip
+    add_system(
+        config, "char2subword", title="Char2Subword", config="char2subword_base", start="bert", share=0.25,
+        stage="contextual", set=module,
+    )  # fmt: skip
+    add_system(
+        config, "xrayemb", title="XRayEmb", config="xrayemb_base", start="bert", share=0.25,
+        set=(*later, *spelling, rows),
+    )  # fmt: skip
+    add_system(config, "bert+symspell", title="BERT behind SymSpell", behind="bert", defence="symspell")
+    config.claims = _CLAIMS
+
+
+def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: int) -> None:
+    """Adds all tasks; `tuning` are settings of fine-tuning."""
+    config.robustness.noise = _NOISES
+    config.robustness.misspellings = "{folder}/misspell/natural_en.txt.gz"
+    settings = (*tuning, f"train.epochs={epochs}")
+    add_task(
+        config, "pos", title="Parts of speech (UD EWT)", config="tag",
+        train=("{folder}/pos/en_ewt-ud-train.conllu.gz",),
+        measure=("{folder}/pos/en_ewt-ud-dev.conllu.gz",), set=("data.tag=upos", *settings),
+    )  # fmt: skip
+    add_task(
+        config, "disease", title="Diseases (NCBI)", config="tag", train=("{folder}/ner/ncbi_disease_train.tsv.gz",),
+        measure=("{folder}/ner/ncbi_disease_devel.tsv",), set=settings,
+    )  # fmt: skip
+    add_task(
+        config, "entities", title="Entities (UNER)", config="tag", train=("{folder}/ner/uner_en_ewt-dev.iob2.gz",),
+        set=settings,
+    )  # fmt: skip
+    emotions = ("data.text=0", "data.label=1", "data.header=no", "data.separator=,", "data.multi_label=first")
+    add_task(
+        config, "emotions", title="Emotions (GoEmotions)", config="classify",
+        train=("{folder}/cls/goemotions_train.tsv.gz",), measure=("{folder}/cls/goemotions_dev.tsv.gz",),
+        set=(*emotions, *settings),
+    )  # fmt: skip
+    pairs = ("data.label=0", "data.text=1", "data.pair=2", "data.header=no")
+    add_task(
+        config, "inference", title="Inference (SNLI, MNLI)", config="classify",
+        train=("{folder}/cls/snli_1k.tsv", "{folder}/cls/mnli_matched_1k.tsv"), set=(*pairs, *settings),
+    )  # fmt: skip
+    add_task(
+        config, "answers", title="Answers (SQuAD)", config="answer",
+        train=("{folder}/qa/squad_v1.1_devset_devarticles.json.gz",),
+        set=("data.max_length=128", "data.stride=48", "data.max_question=32", *settings),
+    )  # fmt: skip
+
+
+VARIANTS = {"tiny": tiny, "small": small, "base": base}

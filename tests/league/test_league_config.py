@@ -1,0 +1,133 @@
+"""Tests of the config of a league: what is refused, what may change, and what claims may say."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from charlm.config import CARRIED, load_config_file
+from charlm.league.config import (
+    add_system,
+    add_task,
+    changes,
+    claim_of,
+    get_config,
+    resolved,
+    set_key,
+)
+
+
+def league(**systems):
+    """A league of two systems and one behind the first, with two tasks."""
+    config = get_config()
+    add_system(config, "a", config="charbert_base:tiny+advbert")
+    add_system(config, "b", config="hlm_base:tiny", **systems)
+    add_system(config, "a+nfkc", behind="a", defence="nfkc")
+    add_task(config, "pos", config="tag:tiny", train=("{folder}/pos.conllu",), set=("data.tag=upos",))
+    add_task(config, "topic", config="classify:tiny", train=("topic.tsv",), measure=("held.tsv",))
+    config.robustness.noise = ("keyboard", "swap:0.2")
+    config.data.folder = "data/"
+    return config
+
+
+def stored(config):
+    """A config as a workdir has it."""
+    return json.loads(json.dumps(resolved(config).to_dict()))
+
+
+@pytest.mark.parametrize("variant", ["", "tiny", "small", "base"])
+def test_the_leagues_that_charlm_carries_are_whole(variant):
+    config = load_config_file(f"{CARRIED / 'league.py'}:{variant}".removesuffix(":"))
+    set_key(config, "data.folder=data")
+    found = resolved(config)
+    assert not [text for text in found.corpora.train if "{" in text]
+    assert {"bert", "hlm", "charbert", "roberta"} <= set(found.systems)
+
+
+def test_folder_noise_and_configs_are_resolved():
+    found = resolved(league())
+    assert found.tasks.pos.train == ("data/pos.conllu",)
+    assert found.robustness.noise == ("keyboard:0.1", "swap:0.2")
+    assert found.systems.b.config.endswith("hlm_base.py:tiny")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.data.update(folder=""), "tasks.pos.train names files in {folder}: set data.folder"),
+        (lambda c: c.tuning.update(seeds=(1, 1)), "tuning.seeds=(1, 1): expected different whole numbers"),
+        (lambda c: c.systems.b.update(config="tag:tiny"), "systems.b.config='tag:tiny' is a config of fine-tuning"),
+        (lambda c: c.systems.b.update(config="hlm_bas"), "systems.b.config='hlm_bas': --config: no such file"),
+        (lambda c: c.systems.b.update(start="c"), "systems.b.start='c' is no trained system"),
+        (lambda c: c.systems.b.update(start="b"), "starts, by way of others, from itself"),
+        (lambda c: c.systems.b.update(defence="nfkc"), "systems.b: behind and defence belong together"),
+        (lambda c: c.systems.b.update(subwords="bpe"), "systems.b.subwords='bpe' is neither wordpiece nor bytes:KIND"),
+        (lambda c: c.systems.b.update(set=("lr",)), "systems.b: 'lr': expected key=value"),
+        (lambda c: c.systems.a.update(ranked=False), "systems.a+nfkc.behind='a' is not ranked"),
+        (lambda c: c.robustness.update(noise=("keybord",)), "did you mean keyboard?"),
+        (lambda c: c.robustness.update(noise=("misspelling",)), "needs a list: robustness.misspellings names none"),
+        (lambda c: c.update(claims=("a is ahead of b",)), "expected 'A ahead of B on TASK [under NOISE] [by POINTS]'"),
+        (lambda c: c.update(claims=("a ahead of c on pos",)), "'c' is no ranked system"),
+        (lambda c: c.update(claims=("a ahead of b on pos under drop",)), "drop:0.1 is not among robustness.noise"),
+    ],
+)
+def test_a_mistake_is_named(change, message):
+    config = league()
+    with config.unlocked():
+        change(config)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        resolved(config)
+
+
+def test_an_unknown_key_of_a_system_is_named():
+    with pytest.raises(ValueError, match=re.escape("systems.c: no key 'strat'; did you mean start?")):
+        add_system(get_config(), "c", strat="a")
+
+
+def test_settings_have_the_types_of_their_keys():
+    config = league()
+    for setting in ("budget.words=5", "tuning.seeds=3,4", "corpora.train=x.txt,y.txt", "budget.warmup_share=.2"):
+        set_key(config, setting)
+    assert (config.budget.words, config.tuning.seeds, config.corpora.train) == (5, (3, 4), ("x.txt", "y.txt"))
+    assert config.budget.warmup_share == 0.2
+    with pytest.raises(ValueError, match=r"did you mean budget\.words"):
+        set_key(config, "budget.word=5")
+    with pytest.raises(ValueError, match="expected a value such as 10000000"):
+        set_key(config, "budget.words=many")
+
+
+def test_claims_are_read():
+    config = resolved(league())
+    found = claim_of("b ahead of a+nfkc on all under keyboard by 2.5", config)
+    assert found[1:] == ("b", "a+nfkc", "all", "keyboard:0.1", 2.5)
+    assert claim_of("a ahead of b on pos", config)[1:] == ("a", "b", "pos", "", 0.0)
+
+
+def test_systems_tasks_seeds_and_noises_may_be_added():
+    before, now = stored(league()), league()
+    add_system(now, "c", config="hlm_base:tiny")
+    add_task(now, "more", config="tag:tiny", train=("more.conll",))
+    now.tuning.seeds = (0, 1, 2, 3)
+    now.robustness.noise = ("keyboard", "swap:0.2", "drop")
+    now.claims = ("a ahead of b on pos",)
+    assert changes(before, stored(now)) == []
+    assert changes(before, before) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda c: c.budget.update(words=7), ["budget.words is 7, there 10000000"]),
+        (lambda c: c.tuning.update(seeds=(0, 1)), ["tuning.seeds is [0, 1], there [0, 1, 2]"]),
+        (lambda c: c.systems.b.update(share=0.5), ["systems.b.share is 0.5, there 1.0"]),
+        (lambda c: c.tasks.pos.update(set=()), ["tasks.pos.set is [], there ['data.tag=upos']"]),
+        (lambda c: c.tasks.__delattr__("topic"), ["tasks.topic is gone"]),
+    ],
+)
+def test_any_other_change_is_named(change, told):
+    now = league()
+    with now.unlocked():
+        change(now)
+    assert changes(stored(league()), stored(now)) == told
