@@ -73,6 +73,7 @@ COMMANDS = {
         "charlm.league.__main__",
         "compare systems at equal budget",
         "league league:tiny --workdir runs/league",
+        then="open report.html in a browser; the same command goes on with what the config gains",
     ),
     "convert": Command(
         "charlm.convert.__main__",
