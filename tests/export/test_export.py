@@ -117,9 +117,10 @@ def outputs_of(folder, arrays):
     return found
 
 
-USUAL = ("hlm tagging", "hlm read whole", "bert", "charbert", "char2subword")
+USUAL = ("hlm tagging", "bert")
 OTHERS = (
-    "hlm", "hlm read first", "bert tagging", "bert classification", "bert question answering", "roberta", "gpt2",
+    "hlm", "hlm read whole", "charbert", "char2subword",
+    "hlm read first", "bert tagging", "bert classification", "bert question answering", "roberta", "gpt2",
     "gpt2 classification", "characterbert", "char2subword full", "xrayemb", "xrayemb gpt2",
 )  # fmt: skip
 

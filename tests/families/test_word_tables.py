@@ -102,7 +102,7 @@ def test_another_model_s_table_is_refused_in_one_line(harm, hlm, words, tmp_path
     np.testing.assert_allclose(predictor.encode(TEXTS)[0].vectors_WD, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("head", ["paper", "reference"])
+@pytest.mark.parametrize("head", [pytest.param("paper", marks=pytest.mark.slow), "reference"])
 def test_a_fine_tuned_model_reads_its_table(head, hlm, words, tmp_path, monkeypatch):
     source, task = from_pretrained(hlm), Tagging(labels=("O", "X"))
     model, target = with_task(source, task, head)

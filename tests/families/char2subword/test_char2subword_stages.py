@@ -287,8 +287,9 @@ def test_precision_is_measured_on_fifteen_whatever_the_loss_counts(stages, count
     assert {near.shape[-1] for near in objective.empty(1).near} == {max(count, 15)}
     params = leafwise(lambda: objective.init_params(jax.random.key(0)))
     part = jax.tree.map(lambda x: x[0], batch)
-    sums = objective.loss_sums(params, part, None)
-    only = lambda k: objective.loss_sums(params, part._replace(near=tuple(n[..., :k] for n in part.near)), None)
+    of = jax.jit(lambda params, part: objective.loss_sums(params, part, None))
+    sums = of(params, part)
+    only = lambda k: of(params, part._replace(near=tuple(n[..., :k] for n in part.near)))
     assert sums.neighbours == only(count).neighbours
     assert (sums.at_k, sums.average) == (only(15).at_k, only(15).average)
     assert sums.average != only(3).average
