@@ -6,33 +6,19 @@ escape them. Open it to change how the report looks.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
 from collections.abc import Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 
 from charlm.core.durable import write_text
+from charlm.core.pages import escaped, harmless, page
 from charlm.core.types import JsonObject
 from charlm.league.report import Folded, Section, Table, sections_of
 
 FILES = ("report.json", "report.md", "report.html")
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>{css}</style>
-</head>
-<body>
-<header>
+_BODY = """<header>
 <h1>{title}</h1>
 <nav aria-label="Sections"><ul>
 {contents}
@@ -40,10 +26,7 @@ _PAGE = """<!DOCTYPE html>
 </header>
 <main>
 {sections}
-</main>
-</body>
-</html>
-"""
+</main>"""
 
 
 def write_report(results: JsonObject, folder: Path) -> list[Path]:
@@ -93,22 +76,20 @@ def _markdown_table(table: Table) -> str:
 
 def _plain(text: str) -> str:
     """Returns a text whose characters mean nothing to Markdown."""
-    return re.sub(r"([\\`*_<>|#])", r"\\\1", _visible(text))
+    return re.sub(r"([\\`*_<>|#])", r"\\\1", harmless(text))
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
     """Returns the report as a page."""
     css = resources.files("charlm.league").joinpath("page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     keys = [f"s{number}" for number, _ in enumerate(sections)]
     named = list(zip(keys, sections, strict=True))
-    return _PAGE.format(
-        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
-        title=_escaped(title),
-        css=css,
-        contents="\n".join(f'<li><a href="#{key}">{_escaped(section.title)}</a></li>' for key, section in named),
+    body = _BODY.format(
+        title=escaped(title),
+        contents="\n".join(f'<li><a href="#{key}">{escaped(section.title)}</a></li>' for key, section in named),
         sections="\n".join(_html_section(key, section) for key, section in named),
     )
+    return page(title, css, body)
 
 
 def _html_section(key: str, section: Section) -> str:
@@ -117,39 +98,30 @@ def _html_section(key: str, section: Section) -> str:
         if isinstance(block, Table):
             blocks.append(_html_table(block))
         elif isinstance(block, Folded):
-            lines = "\n".join(f"<li>{_escaped(line)}</li>" for line in block.lines)
-            blocks.append(f"<details><summary>{_escaped(block.title)}</summary>\n<ol>\n{lines}\n</ol></details>")
+            lines = "\n".join(f"<li>{escaped(line)}</li>" for line in block.lines)
+            blocks.append(f"<details><summary>{escaped(block.title)}</summary>\n<ol>\n{lines}\n</ol></details>")
         else:
-            blocks.append(f"<p>{_escaped(block)}</p>")
-    return f'<section id="{key}">\n<h2>{_escaped(section.title)}</h2>\n' + "\n".join(blocks) + "\n</section>"
+            blocks.append(f"<p>{escaped(block)}</p>")
+    return f'<section id="{key}">\n<h2>{escaped(section.title)}</h2>\n' + "\n".join(blocks) + "\n</section>"
 
 
 def _html_table(table: Table) -> str:
     """Returns a table in a box that scrolls sideways; the first cell of a row is its header."""
     kind = lambda column: "" if column < table.texts else "n"
     head = "".join(
-        f'<th scope="col" class="{kind(column)}">{_escaped(cell)}</th>' for column, cell in enumerate(table.header)
+        f'<th scope="col" class="{kind(column)}">{escaped(cell)}</th>' for column, cell in enumerate(table.header)
     )
     rows = []
     for number, row in enumerate(table.rows):
-        cells = [f'<th scope="row">{_escaped(row[0])}</th>']
+        cells = [f'<th scope="row">{escaped(row[0])}</th>']
         for column, cell in enumerate(row[1:], start=1):
             shade = table.heat[number][column - 1] if table.heat else -1
             classes = " ".join(part for part in (kind(column), f"h{shade}" if shade >= 0 else "") if part)
-            cells.append(f'<td class="{classes}">{_escaped(cell)}</td>')
+            cells.append(f'<td class="{classes}">{escaped(cell)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="table"><table>\n'
-        f"<caption>{_escaped(table.caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
+        f"<caption>{escaped(table.caption)}</caption>\n<thead><tr>{head}</tr></thead>\n<tbody>\n"
         + "\n".join(rows)
         + "\n</tbody></table></div>"
     )
-
-
-def _escaped(text: str) -> str:
-    return escape(_visible(text))
-
-
-def _visible(text: str) -> str:
-    """Returns a text in one line, with U+FFFD for characters that are not shown."""
-    return "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in str(text))

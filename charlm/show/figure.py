@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from charlm.core import extras
+from charlm.core.pages import harmless, shortened
 from charlm.families.views import AttentionView, Views
-from charlm.show.labels import harmless, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,36 +9,21 @@ The script gets the weights as bytes: b stands for (b / 255)^2, which is off by 
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 from collections.abc import Sequence
-from html import escape
 from importlib import resources
 
 import numpy as np
 
+from charlm.core.pages import escaped, page, shortened
 from charlm.families.views import SPACE, AttentionMap, AttentionView, Views
-from charlm.show.labels import harmless, shortened
 
 NUMBERED = 16  # a heat map of at most so many columns shows its numbers
 # From this weight on, the text of a cell has the colour of the page, to be read on the cell's: on dark pages, on light.
 MID, HIGH = 0.33, 0.56  # also in page.js
 CAVEAT = "Attention says where a model looks, not why it answers as it does."
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>{css}</style>
-</head>
-<body>
-<header>
+_BODY = """<header>
 <p class="model">Attention of {model}</p>
 <h1><bdi>{text}</bdi></h1>
 {left}<p class="key"><span class="ramp" aria-hidden="true"></span>The stronger, the more is read, from 0 to
@@ -46,11 +31,7 @@ _PAGE = """<!DOCTYPE html>
 </header>
 <main>
 {sections}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
+</main>"""
 
 
 def html_of(model: str, seen: Views) -> str:
@@ -68,26 +49,18 @@ def html_of(model: str, seen: Views) -> str:
             f'<p class="left">The first {seen.read:,} of {seen.read + seen.left:,} {seen.unit} were read and are '
             "shown; the rest was left out.</p>\n"
         )
-    return _PAGE.format(
-        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'",
-        title=_escaped(f"Attention: {shortened(seen.text, 60)}"),
-        css=css,
-        model=_escaped(model),
-        text=_escaped(" ".join(seen.text.split())),
+    body = _BODY.format(
+        model=escaped(model),
+        text=escaped(" ".join(seen.text.split())),
         left=left,
         caveat=CAVEAT,
         sections="\n".join(_section(view, number) for number, view in enumerate(seen.views)),
-        script=script,
     )
-
-
-def _digest(content: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+    return page(f"Attention: {shortened(seen.text, 60)}", css, body, script=script, inline_styles=True)
 
 
 def _section(view: AttentionView, number: int) -> str:
-    title = f'<h2 id="view{number}">{_escaped(view.title)}</h2>\n<p>{_escaped(view.about)}</p>'
+    title = f'<h2 id="view{number}">{escaped(view.title)}</h2>\n<p>{escaped(view.about)}</p>'
     if not view.maps:
         return f'<section aria-labelledby="view{number}">\n{title}\n</section>'
     layers, heads = view.maps[0].weights_LHQN.shape[:2]
@@ -166,7 +139,7 @@ def _table(one: AttentionMap, number: int, caption: str) -> str:
     head = "".join(f'<th scope="col"{single}><span><bdi>{_label(name)}</bdi></span></th>' for name in one.columns)
     rows = [_row(name, weights_N) for name, weights_N in zip(one.readers, weights_QN, strict=True)]
     dense = " dense" if len(one.columns) > NUMBERED else ""
-    said = _escaped(caption)
+    said = escaped(caption)
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{said}">\n'
         f'<table class="heat{dense}" data-map="{number}">\n<caption><bdi>{said}</bdi>, in %</caption>\n'
@@ -192,8 +165,4 @@ def _percent(weight: float) -> str:
 
 
 def _label(name: str) -> str:
-    return _escaped(name) if name.strip() else SPACE
-
-
-def _escaped(text: str) -> str:
-    return escape(harmless(text))
+    return escaped(name) if name.strip() else SPACE

@@ -9,8 +9,8 @@ import pytest
 from render_cases import BERT, HLM, HOSTILE, KINDS, LEVELS, NOTE, empty, full, of_models
 from render_reading import Page, markdown_tables, number, written
 
+from charlm.core.pages import harmless
 from charlm.robustness.render import write_report
-from charlm.robustness.render.parts import harmless
 from charlm.robustness.render.svg import nice_ticks
 
 

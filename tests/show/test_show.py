@@ -16,9 +16,9 @@ from small_run import ROOT
 from tiny_models import release
 
 import charlm
+from charlm.core.pages import harmless, shortened
 from charlm.families.views import AttentionMap, AttentionView, Views
 from charlm.show import __main__ as command
-from charlm.show.labels import harmless, shortened
 from charlm.show.shown import Shown
 
 HOSTILE = ["<script>alert(1)</script>", '"><img/src=x>', "&amp;", "</script>", "\u202egnp", "a\x00b", "\ud800", "{x}"]

@@ -5,7 +5,8 @@ Open it to change how they look. A bar begins at 0, and is stretched to the room
 
 from __future__ import annotations
 
-from charlm.robustness.render.svg import Scale, colour, escaped, nice_ticks, short
+from charlm.core.pages import escaped
+from charlm.robustness.render.svg import Scale, colour, nice_ticks, short
 from charlm.robustness.render.view import View, kind_of, noise_name
 
 

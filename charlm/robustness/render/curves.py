@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from charlm.robustness.render.svg import Scale, colour, dashes, escaped, key, marker, nice_ticks, short
+from charlm.core.pages import escaped
+from charlm.robustness.render.svg import Scale, colour, dashes, key, marker, nice_ticks, short
 from charlm.robustness.render.view import View, kind_of, noise_name
 
 _WIDTH, _HEIGHT = 340, 236

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from charlm.core.pages import harmless
 from charlm.robustness.render.parts import (
     Block,
     Bullets,
@@ -25,7 +26,6 @@ from charlm.robustness.render.parts import (
     Table,
     Typo,
     Wrong,
-    harmless,
     inlines,
 )
 

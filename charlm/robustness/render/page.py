@@ -5,12 +5,10 @@ Open it to change the look of the page; the content comes from `report`.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from html import escape
 from importlib import resources
 
+from charlm.core.pages import escaped, page
 from charlm.robustness.render.bars import bars
 from charlm.robustness.render.curves import curves
 from charlm.robustness.render.parts import (
@@ -33,28 +31,13 @@ from charlm.robustness.render.parts import (
     Table,
     Typo,
     Wrong,
-    harmless,
     inlines,
 )
-from charlm.robustness.render.svg import escaped
 from charlm.robustness.render.view import View
 
 PLOTS = {"curves": curves, "bars": bars}
 _LONG = 40  # a table with more rows gets a vertical scroll box
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<meta name="referrer" content="no-referrer">
-<title>{title}</title>
-<link rel="icon" href="data:,">
-<style>{css}</style>
-</head>
-<body>
-<header>
+_BODY = """<header>
 <h1>{title}</h1>
 <p class="subtitle">{subtitle}</p>
 <p class="lead">{headline}</p>
@@ -66,26 +49,21 @@ _PAGE = """<!DOCTYPE html>
 </header>
 <main>
 {sections}
-</main>
-</body>
-</html>
-"""
+</main>"""
 
 
 def html(report: Report, view: View) -> str:
     """Returns the whole page."""
     css = resources.files("charlm.robustness.render").joinpath("page.css").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     contents = [f'<li><a href="#{s.key}">{escaped(s.title)}</a></li>' for s in report.sections]
-    return _PAGE.format(
-        policy=f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
+    body = _BODY.format(
         title=escaped(report.title),
-        css=css,
         subtitle=_inline(report.subtitle),
         headline=_inline(report.headline),
         contents="\n".join(contents),
         sections="\n".join(_section(section, view) for section in report.sections),
     )
+    return page(report.title, css, body)
 
 
 def _section(section: Section, view: View) -> str:
@@ -104,7 +82,7 @@ def _block(block: Block, view: View) -> str:
         case Bullets():
             return "<ul>\n" + "\n".join(f"<li>{_inline(item)}</li>" for item in block.items) + "\n</ul>"
         case Command():
-            text = escape(harmless(block.text, keep_lines=True))
+            text = escaped(block.text, keep_lines=True)
             return f'<pre tabindex="0" role="region" aria-label="Command"><code>{text}</code></pre>'
         case Plot():
             return PLOTS[block.name](view)

@@ -6,11 +6,8 @@ Open it to add a kind of block, which both writers, `page` and `markdown`, then 
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-_KEPT_FORMAT = "\u200c\u200d\ufe0f"  # joiners that scripts and emoji need; other format characters may reorder a line
 
 
 @dataclass(frozen=True)
@@ -199,24 +196,6 @@ class Report:
 def inlines(text: RichText) -> Sequence[Inline]:
     """Returns the parts of a text."""
     return (text,) if isinstance(text, str | Name | Strong | Code | Typo | Wrong) else text
-
-
-def harmless(text: str, keep_lines: bool = False) -> str:
-    """Returns a text without characters that are invisible or that change the direction of the text after them.
-
-    Control and format characters and lone surrogates (from paths that are not UTF-8) become U+FFFD. Line breaks become
-    spaces; with `keep_lines`, newlines stay.
-    """
-    kept = []
-    for char in text:
-        category = unicodedata.category(char)
-        if char in "\t\n\r\v\f\x85\u2028\u2029":
-            kept.append("\n" if keep_lines and char == "\n" else " ")
-        elif category in ("Cc", "Cs") or (category == "Cf" and char not in _KEPT_FORMAT):
-            kept.append("\ufffd")
-        else:
-            kept.append(char)
-    return "".join(kept)
 
 
 def listed(parts: Sequence[Inline], last: str = "and") -> list[Inline]:

@@ -8,10 +8,9 @@ installed. Open it to change how models are told apart.
 from __future__ import annotations
 
 import math
-from html import escape
 from typing import NamedTuple
 
-from charlm.robustness.render.parts import harmless
+from charlm.core.pages import escaped
 
 _COLOURS = 7  # classes c0 to c6 in the style of the page
 _SHAPES = (
@@ -77,8 +76,3 @@ def key(colours: str, drawn: str) -> str:
 def short(value: float) -> str:
     """Returns a coordinate."""
     return f"{round(value, 2) + 0.0:g}"
-
-
-def escaped(text: str) -> str:
-    """Returns a text for HTML and SVG."""
-    return escape(harmless(text))
