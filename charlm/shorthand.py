@@ -131,6 +131,8 @@ def _spec(given: str, command: str) -> str:
     if "/" in path or not Path(find_config_file(spec)).is_file():
         names = _names(command)
         raise ValueError(f"there is no config {path!r}{did_you_mean(path, names)}; charlm models lists them")
+    if (carried := carried_configs().get(path)) and carried.command:
+        raise ValueError(f"{path} is a config of charlm {carried.command}, not of charlm {command}")
     return f"{spec}{colon}{variant}"
 
 

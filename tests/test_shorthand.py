@@ -48,6 +48,7 @@ def test_the_flags_that_a_short_form_stands_for(command, given, expected):
         ("train", "", r"^no config: charlm train hlm_base:tiny"),
         ("train", "--workdir runs/hlm", r"^no config: charlm train"),
         ("train", "hml_base", r"^there is no config 'hml_base'; did you mean hlm_base\?"),
+        ("train", "league:tiny", r"^league is a config of charlm league, not of charlm train$"),
         ("train", "tag", r"^the config tag fine-tunes a model: charlm finetune tag"),
         ("finetune", "hlm_base:tiny", r"^the config hlm_base pre-trains a model: charlm train hlm_base"),
         ("train", "hlm_base:tiny --set", r"^--set : expected KEY=VALUE"),
