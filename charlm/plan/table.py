@@ -1,6 +1,6 @@
 """Makes the table of launch/README.md: python -m charlm.plan.table --out=launch/README.md
 
-What the models of every family's files in configs/ take on some machines, in bfloat16: whether they fit, with which
+What the models of base size and larger in configs/ take on some machines, in bfloat16: whether they fit, with which
 settings, and the bounds of speed and days. Text is the built-in one; a family that starts from another model, as
 Char2Subword does, gets an empty BERT of multilingual BERT's size. Plans are kept in the cache, so the table is made
 again in minutes, and goes on where it was stopped.
@@ -29,6 +29,7 @@ from charlm.plan.topology import Topology, devices_of, parse, use_as_cpu
 if TYPE_CHECKING:
     from charlm.plan.planning import Plan
 
+SIZES = ("_base", "_large")  # smaller models need no machine of these
 MACHINES = ("h100:1", "h100:8", "h100:64", "v5e-16", "v5p-128", "v6e-256")
 BEGIN, END = "<!-- plans: begin -->", "<!-- plans: end -->"
 HEAD = (
@@ -89,7 +90,12 @@ def base_configs() -> list[str]:
     Raises:
       ValueError: there are none in the current folder.
     """
-    found = [file.stem for name in pretrainable() for file in sorted(Path("configs").glob(f"{name}_*.py"))]
+    found = [
+        file.stem
+        for name in pretrainable()
+        for file in sorted(Path("configs").glob(f"{name}_*.py"))
+        if file.stem.endswith(SIZES)
+    ]
     if not found:
         raise ValueError("there are no configs/ here: run the command in the folder of charlm, or name --configs")
     return found

@@ -421,6 +421,12 @@ LARGE = BASE | {
     "model.inter_ffn": 4096, "data.batch_size": 128, "train.steps": 370_000,
 }  # fmt: skip
 
+SMALL = {  # those that are in the models that come with charlm
+    "model.hidden": 192, "model.heads": 3, "model.intra_layers": 2, "model.inter_layers": 4, "model.intra_ffn": 384,
+    "model.inter_ffn": 768, "model.vocab_size": 512, "data.max_words": 128, "optim.schedule": "wsd",
+    "text.splitter": "rules",
+}  # fmt: skip
+
 CHARBERT = {
     "model.hidden": 768, "model.heads": 12, "model.layers": 12, "model.ffn": 3072, "model.fusion": "paper",
     "model.char_encoder": "gru", "model.dropout": 0.1, "text.chars": 1000, "text.terms": 30_001, "data.mask_rate": 0.10,
@@ -507,6 +513,7 @@ def test_variants_are_joined_in_their_order():
     [
         ("hlm_base.py", BASE),
         ("hlm_large.py", LARGE),
+        ("hlm_small.py", SMALL),
         ("charbert_base.py", CHARBERT),
         ("charbert_base.py:reference", RELEASED_CHARBERT),
         ("charbert_base.py:roberta", CHARBERT | {"model.backbone": "roberta", "model.shared_head_norm": True}),

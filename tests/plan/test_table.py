@@ -20,6 +20,7 @@ def test_the_table_has_the_configs_of_every_family(monkeypatch):
     monkeypatch.chdir(ROOT)
     configs = base_configs()
     assert {"hlm_base", "hlm_large"} < set(configs)
+    assert "hlm_small" not in configs
     assert {load_config_file(f"configs/{name}.py").family for name in configs} == set(pretrainable())
 
 
