@@ -152,7 +152,7 @@ check_accelerator() {
   devices=${devices:-4} hosts=$((chips / ${devices:-4}))
   topology=${topology:-$usual}
   [[ -n $topology ]] || die "--accelerator-type=$accelerator comes in several shapes; give --topology=AxBxC with $chips chips"
-  [[ $topology =~ $sides ]] && ((${topology//x/*} == chips)) ||
+  { [[ $topology =~ $sides ]] && ((${topology//x/*} == chips)) && [[ $sides == *x*x* || $topology == "$usual" ]]; } ||
     die "--topology=$topology is no shape of the $chips chips of $accelerator; for example ${usual:-AxBxC}"
 }
 
@@ -189,9 +189,10 @@ check_training() {
       ((given == 1)) || mounted=false
       return
       ;;
-    *://*) die "--workdir=$workdir is no address that charlm writes: expected a folder, gs://BUCKET/PATH or s3://BUCKET/PATH" ;;
+    [A-Za-z]*:/* | gs:* | s3:*) die "--workdir=$workdir is no address that charlm writes: expected a folder, gs://BUCKET/PATH or s3://BUCKET/PATH" ;;
   esac
   ((given == 1)) || die "a pod's own files are gone with it: give --gcs-bucket, --pvc or --nfs"
+  [[ /$workdir/ != */../* ]] || die "--workdir=$workdir: a path with .. may lie outside the mounted folder $mount"
   case $workdir in
     "$mount"/*) ;;
     /*) die "--workdir=$workdir lies outside the mounted folder $mount; give a relative one" ;;

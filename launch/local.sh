@@ -11,7 +11,8 @@
 #   --config.KEY=VALUE       any key of charlm/config/__init__.py, handed on as it is
 #   --workdir=DIR            folder of the run; runs/NAME_OF_THE_CONFIG if not given; output is added to DIR/log.txt
 #   --background             return at once; the run outlives the terminal
-#   --restarts=N             restarts after a crash, all in all (default 3); the same command goes on where the run stopped
+#   --restarts=N             restarts after crashes that follow one another (default 3); a run that trained for a day since
+#                            its last crash has all of them again; the same command goes on where the run stopped
 #   --pause=SECONDS          wait before a restart (default 10; with --multihost 150)
 #   --multihost              train together with other hosts, on which the same command is started; DIR is shared by all
 #   --coordinator=HOST:PORT  a free port of process 0; JAX finds it, N and I by itself on Cloud TPU
@@ -33,7 +34,7 @@
 # --multihost and --process. Process 0 reports the training, the others only what is wrong. While all train, --stop on
 # one host makes all save and end.
 #
-# When a process dies, the others notice within about 100 s and fail too. The pause is longer than that, so every process
+# When a process dies, the others notice within seconds, at worst within 100 s, and fail too. The pause is longer, so every process
 # has ended before the first one starts again, and JAX then waits 5 minutes for all to come. So a crash anywhere is one
 # restart everywhere. When a host stays away, the others fail --restarts times more, and then give up as well.
 
@@ -42,6 +43,7 @@ set -euo pipefail
 export GLIBC_TUNABLES="${GLIBC_TUNABLES-glibc.malloc.hugetlb=1}" # read by glibc when a program starts, by no other libc
 
 readonly QUICK_SECONDS=30
+readonly SOUND_SECONDS=${CHARLM_SOUND_SECONDS:-86400} # after which crashes before do not count
 readonly MULTIHOST_PAUSE=150 # more than the 100 s after which JAX takes a silent process for dead
 
 # shellcheck source=launch/shared.sh
@@ -92,7 +94,9 @@ if [[ -z $workdir ]]; then # as charlm.main names it
   [[ $config == *:?* ]] && stem+="_${config#*:}"
   workdir=runs/$stem
 fi
-[[ $workdir != *://* ]] || die "--workdir=$workdir is an address: charlm needs a folder; mount it and name that"
+case $workdir in
+  [A-Za-z]*:/* | gs:* | s3:*) die "--workdir=$workdir is an address: charlm needs a folder; mount it and name that" ;;
+esac
 readonly log=$workdir/log${me:+.$me}.txt state_file=$workdir/launch_state${me:+.$me}
 export CHARLM_LOG_FILE=$log # charlm keeps a log there itself, if nobody else does
 command=("$python" -m charlm.main ${together[@]+"${together[@]}"} "--config=$config" "--workdir=$workdir")
@@ -155,8 +159,9 @@ supervise() {
       say "ended twice in a row with exit code 1 in under $QUICK_SECONDS s: not a crash but a mistake, see above; not restarting"
       finish 1
     fi
+    if ((SECONDS - started >= SOUND_SECONDS)); then done_restarts=0; fi
     if ((done_restarts == restarts)); then
-      say "ended with exit code $code after $restarts restarts; giving up"
+      say "ended with exit code $code after $restarts restarts in a row; giving up"
       finish "$code"
     fi
     done_restarts=$((done_restarts + 1))

@@ -67,7 +67,7 @@ done
 [[ -n $workdir ]] || die "--workdir is missing: a folder that all nodes share"
 case $workdir in
   gs://?*/?* | s3://?*/?*) ;;
-  *://*) die "--workdir=$workdir is no address that charlm writes: expected a folder, gs://BUCKET/PATH or s3://BUCKET/PATH" ;;
+  [A-Za-z]*:/* | gs:* | s3:*) die "--workdir=$workdir is no address that charlm writes: expected a folder, gs://BUCKET/PATH or s3://BUCKET/PATH" ;;
 esac
 $dry_run || [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a job: sbatch --nodes=N --gpus-per-node=N launch/slurm.sh ... (--help)"
 

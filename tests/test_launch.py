@@ -156,6 +156,13 @@ class TestLocal:
         assert "giving up" in done.stdout
         assert self.run(stand, "--status").stdout == "ended 137\n"
 
+    def test_a_run_that_lasted_has_all_its_restarts_again(self, stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CHARLM_SOUND_SECONDS", "1")
+        stand.program("python", "case $(wc -l <$CALLS) in 2|4) sleep 1.1 ;; 6) exit 0 ;; esac; exit 137")
+        done = self.run(stand, "--restarts=2")
+        assert done.returncode == 0, done
+        assert len(stand.lines()) == 6
+
     def test_a_mistake_in_the_config_is_not_tried_a_third_time(self, stand: Stand) -> None:
         stand.program("python", "echo 'error: model.heads=7' >&2; exit 1")
         done = self.run(stand, "--restarts=50")

@@ -13,6 +13,8 @@ from collections.abc import Collection, Mapping
 STORE_SCHEMES = ("gs", "s3")  # of the stores that `charlm.core.stores` knows
 
 _ADDRESS = re.compile("([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+# An address with a slash too few: of any scheme, or of a store's with none. A drive's letter is no scheme.
+_SLIP = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)|({'|'.join(STORE_SCHEMES)}):(?!/)", re.IGNORECASE)
 
 
 def is_address(value: str) -> bool:
@@ -49,8 +51,14 @@ def check_path(name: str, value: str, needed: bool = False, stored: bool = False
       stored: the path may be an address in an object store.
 
     Raises:
-      ValueError: the value is an address, and none may be or not this one; or it is empty although needed.
+      ValueError: the value is an address, and none may be or not this one; it looks like one that lacks a slash; or it
+        is empty although needed.
     """
+    if slip := _SLIP.match(value.lstrip()):
+        raise ValueError(
+            f"{name}={value} looks like an address that lacks a slash: expected {slip[0].partition(':')[0]}://..., or "
+            f"./{value.lstrip()} for a folder of that name"
+        )
     if is_address(value) and not stored:
         raise ValueError(
             f"{name}={value} is an address: charlm reads and writes only the file system of this machine here; mount "

@@ -68,6 +68,7 @@ class Analysis(NamedTuple):
       once: our count of operations by the rule of `xla`, loops once; 0 if `xla` is empty.
       seconds: how long compiling took.
       beyond: the compiler's message if the step does not fit, else "".
+      kept: whether it was compiled earlier, and read from the cache.
     """
 
     products: dict[str, float]
@@ -86,6 +87,7 @@ class Analysis(NamedTuple):
     once: float
     seconds: float
     beyond: str = ""
+    kept: bool = False
 
     @property
     def flops(self) -> float:
@@ -144,7 +146,7 @@ def here(
     path = Path(cache_dir(config)) / PLANS_FOLDER / f"{_key(lowered, topology)}.json"
     if path.exists():
         try:
-            return from_json(read_json(path))
+            return from_json(read_json(path))._replace(kept=True)
         except (ValueError, TypeError, KeyError):
             log.warning("%s is damaged: it is made again", path)
     found = compiles(lowered, topology)

@@ -40,7 +40,7 @@ class Plan:
       refused: why the config cannot run on the machine, else "".
       found: the fastest setting that fits, with its figures; None: no setting was searched for, or none was found.
       tried: all settings that were compiled.
-      loop: flags that the plan adds to the config; see `in_loops`.
+      loop: flags that the plan adds to the config for all its figures; see `in_loops`.
     """
 
     config: ml_collections.ConfigDict

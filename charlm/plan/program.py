@@ -20,8 +20,10 @@ from jax import dtypes
 from jax.sharding import Mesh
 
 from charlm.config import is_fine_tuning
+from charlm.core import stores
 from charlm.core.extras import missing
 from charlm.core.learning import Batch, Learning
+from charlm.core.local_paths import is_address
 from charlm.core.optimizer import without_frozen
 from charlm.core.sharding import batch_sharding, make_mesh, table_shards
 from charlm.core.state import TrainState, stream_key
@@ -115,7 +117,7 @@ def planner_of(config: ml_collections.ConfigDict) -> Planner:
     """Returns a function (config, devices) that builds steps of configs like this one; text is read here, only once."""
     if is_fine_tuning(config):
         return _fine_tuning
-    config, notes = _with_text(config)
+    config, notes = with_text_here(config)
     data = prepare(config)
 
     def plan(config: ml_collections.ConfigDict, devices: Sequence[Device]) -> Planned:
@@ -188,7 +190,7 @@ def _planned(
     )
 
 
-def _with_text(config: ml_collections.ConfigDict) -> tuple[ml_collections.ConfigDict, dict[str, str]]:
+def with_text_here(config: ml_collections.ConfigDict) -> tuple[ml_collections.ConfigDict, dict[str, str]]:
     """Returns the config with missing text and a missing splitter replaced, and by key what was replaced."""
     notes: dict[str, str] = {}
     absent = [spec for spec in config.data.train if not _is_here(spec)]
@@ -210,4 +212,9 @@ def with_text_of(config: ml_collections.ConfigDict, replaced: dict[str, str]) ->
 
 
 def _is_here(spec: str) -> bool:
+    if is_address(spec):
+        try:
+            return bool(stores.matching(spec, "data.train"))
+        except (OSError, ValueError):  # no network, no rights, or a library that is not installed
+            return False
     return spec == "builtin" or spec.startswith("tfds:") or bool(glob.glob(spec))

@@ -5,9 +5,12 @@ Open it to add a figure to the output of `python -m charlm.plan`, or to change h
 
 from __future__ import annotations
 
+import shlex
+
 import ml_collections
 
 from charlm.core.types import JsonObject
+from charlm.plan.analysis import Analysis
 from charlm.plan.chips import GIB
 from charlm.plan.figures import DAY, Figures
 from charlm.plan.planning import Plan
@@ -78,7 +81,7 @@ def lines(plan: Plan, price: float = 0.0, command: str = "") -> list[str]:
             f"  note        {plan.found.setting.batch} sequences a step, not {own.batch}, change what is learned; the "
             f"same text takes {own.batch / plan.found.setting.batch:.3g} times the steps, as counted here"
         )
-    return [*found, "", " ".join([command, *plan.loop, *plan.found.setting.flags(plan.config)])]
+    return [*found, "", " ".join([command, shlex.join([*plan.loop, *plan.found.setting.flags(plan.config)])])]
 
 
 def _tried(trial: Trial[Figures], config: ml_collections.ConfigDict) -> str:
@@ -126,17 +129,21 @@ def _lines_of(found: Figures, setting: Setting, config: ml_collections.ConfigDic
             f"  run         {found.steps:,.0f} steps: at least {days(found.seconds)}, {found.chip_hours:,.0f} "
             f"chip-hours{cost}"
         )
-    compiled = f"in {analysis.seconds:.0f} s"
+    compiled = f"in {analysis.seconds:.0f} s{' earlier, kept since' if analysis.kept else ''}"
     if analysis.xla.get("flops"):
         compiled += f"; its own count of FLOPs is {100 * analysis.xla['flops'] / analysis.once - 100:+.1f} % from ours"
     text.append(f"  compiled    {compiled}")
     text += [f"  note        {note}" for note in planned.notes]
     if analysis.unknown:
         text.append(f"  note        {analysis.unknown:.0f} loops of unknown length are counted once")
-    uncounted = [name for name in analysis.calls if "Async" not in name and "Allocate" not in name]
-    if uncounted:
-        text.append(f"  note        not counted: {', '.join(sorted(uncounted)[:5])}")
+    if uncounted := _uncounted(analysis):
+        text.append(f"  note        not counted: {', '.join(uncounted[:5])}")
     return text
+
+
+def _uncounted(analysis: Analysis) -> list[str]:
+    """Returns the names of the library kernels whose work is not counted."""
+    return sorted(name for name in analysis.calls if "Async" not in name and "Allocate" not in name)
 
 
 def as_json(plan: Plan, price: float = 0.0) -> JsonObject:
@@ -146,6 +153,7 @@ def as_json(plan: Plan, price: float = 0.0) -> JsonObject:
     best = None if plan.found is None else _values(plan.found.result, plan.found.setting, price)
     return {
         "topology": plan.topology._asdict() | {"chips": plan.topology.chips},
+        "planned_with": list(plan.loop),
         "asked": asked,
         "refused": plan.refused,
         "found": best and best | {"flags": [*plan.loop, *plan.found.setting.flags(plan.config)]}
@@ -192,6 +200,9 @@ def _values(found: Figures, setting: Setting, price: float) -> JsonObject:
             "cost": found.chip_hours * price if price else None,
         },
         "compiled_in": analysis.seconds,
+        "compiled_earlier": analysis.kept,
+        "unknown_loops": analysis.unknown,
+        "uncounted_calls": _uncounted(analysis),
         "compiler": analysis.beyond,
         "notes": list(planned.notes),
     }

@@ -22,6 +22,7 @@ _CUBES = {4: (2, 2, 1), 8: (2, 2, 2), 16: (2, 2, 4), 32: (2, 4, 4), 64: (4, 4, 4
           512: (8, 8, 8), 1024: (8, 8, 16)}  # fmt: skip
 SHAPES = {"v5e": _FLAT, "v6e": _FLAT, "v5p": _CUBES}
 CORES = {"v5p": 2}  # cores of a chip, which names such as v5p-128 count
+LARGEST = {"v5p": 6144}  # chips of the largest slice of a torus
 EXAMPLES = "v5e:4x4, v5p:2x2x4, v6e:16x16, v5e-16, h100:8, 2xh100:8, h200:8, a100:8, cpu:8"
 INSTALL = {
     "tpu": ("libtpu", "libtpu"),
@@ -119,7 +120,15 @@ def _slice(name: str, kind: str, mark: str | None, size: str | None) -> tuple[in
     shape = tuple(int(part) for part in (size or "").split("x") if part)
     if mark != ":" or len(shape) != len(next(iter(shapes.values()))) or not all(shape):
         raise ValueError(f"--topology={name!r}: expected {kind}:SHAPE, such as {offered}")
+    if not (shape in shapes.values() or _is_a_cube_more(kind, shape)):
+        raise ValueError(f"--topology={name!r} is no slice of {kind} that Google Cloud offers: {offered}")
     return shape
+
+
+def _is_a_cube_more(kind: str, shape: tuple[int, ...]) -> bool:
+    """Returns whether a shape is one of the larger slices, which are built of whole cubes of 4 x 4 x 4 chips."""
+    most = LARGEST.get(kind, 0)
+    return math.prod(shape) <= most and list(shape) == sorted(shape) and not any(side % 4 for side in shape)
 
 
 def check_packages(topology: Topology) -> None:

@@ -57,6 +57,7 @@ def _here(tmp_path, monkeypatch):
         (statistics.main, [f"--model={BUCKET}"], f"--model={BUCKET} is an address"),
         (statistics.main, ["--model=x", "--data", "a.txt", BUCKET], f"--data={BUCKET} is an address"),
         (robustness.main, ["--models=x", "--data=x", f"--out={BUCKET}"], f"--out={BUCKET} is an address"),
+        (robustness.main, ["--models=x", "--data=x", "--out=gs:/bucket/x"], "--out=gs:/bucket/x looks like an address"),
         (robustness.main, ["--models=x", "--data=x", "--out="], "--out= is empty"),
         (robustness.main, ["--models", "x", BUCKET, "--data=x", "--out=x"], f"--models={BUCKET} is an address"),
         (benchmark.main, [f"--output={BUCKET}"], f"--output={BUCKET} is an address"),

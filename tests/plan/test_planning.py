@@ -12,6 +12,7 @@ from charlm.config import get_config
 from charlm.config.finetuning import get_config as finetuning
 from charlm.core.sharding import collectives
 from charlm.finetune.run import first_run
+from charlm.plan import program
 from charlm.plan.analysis import compiled, exceeded, last_error
 from charlm.plan.chips import CHIPS
 from charlm.plan.planning import Planning, without_cudnn
@@ -76,7 +77,8 @@ def test_what_is_compiled_is_kept(trained, planner, tmp_path, monkeypatch):
     arguments = planner(config, devices_of(topology)), config, topology
     first = compiled(*arguments)
     monkeypatch.setattr("charlm.plan.analysis._compile", None)
-    assert compiled(*arguments) == first
+    assert not first.kept
+    assert compiled(*arguments) == first._replace(kept=True)
     (kept,) = (tmp_path / "plans").iterdir()
     kept.write_text("{}")
     with pytest.raises(TypeError, match="not callable"):  # what is damaged is made again
@@ -115,6 +117,21 @@ def test_a_config_that_does_not_divide_is_answered_with_one_that_does(trained, p
     assert plan.found is not None
     assert plan.found.setting.batch == 8
     assert any("8 sequences a step, not 6" in line for line in lines(plan))
+
+
+@pytest.mark.parametrize("stored", [["a.txt"], []])
+def test_text_in_a_store_is_that_of_the_plan(monkeypatch, stored):
+    def matching(spec, key):
+        if not stored:
+            raise ValueError(f"{key}: {spec} matches no object")
+        return stored
+
+    monkeypatch.setattr(program.stores, "matching", matching)
+    config = get_config()
+    config.data.train, config.text.splitter = ("s3://bucket/*.txt",), "rules"
+    planned, notes = program.with_text_here(config)
+    assert planned.data.train == (("s3://bucket/*.txt",) if stored else ("builtin",))
+    assert ("data.train" in notes) == (not stored)
 
 
 @pytest.mark.slow
