@@ -273,8 +273,9 @@ def _failed(error: Exception, seconds: float) -> Analysis:
         raise ValueError(f"the compiler refuses this step: {str(error).splitlines()[0][:400]}") from error
     sizes = dict.fromkeys(_SIZES, 0.0) | {"temporary": beyond[0]}
     return Analysis(
-        products={}, collectives=[], unknown=0, calls={}, xla={}, once=0.0, seconds=seconds, beyond=beyond[1], **sizes
-    )
+        products={}, collectives=[], unknown=0, calls={}, xla={}, once=0.0, seconds=seconds, beyond=beyond[1],
+        kept=False, **sizes,
+    )  # fmt: skip
 
 
 def exceeded(message: str) -> tuple[float, str] | None:
