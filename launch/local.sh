@@ -124,12 +124,21 @@ ours_is_alive() {
 say() { printf '%s launch: %s\n' "$(date +%H:%M:%S)" "$1" | tee -a "$log"; }
 
 train_once() {
-  "${command[@]}" > >(exec tee -ia "$log") 2>&1 </dev/null &
+  local printer
+  exec 3> >(exec tee -ia "$log")
+  printer=${!:-}
+  "${command[@]}" >&3 2>&1 3>&- </dev/null &
   child=$!
+  exec 3>&-
   wait "$child" && code=0 || code=$?
   # A trapped signal ends `wait` early, while the training still saves.
   while kill -0 "$child" 2>/dev/null; do wait "$child" && code=0 || code=$?; done
   child=""
+  # Its last lines come before what is said of its end, unless a process that it left behind keeps the pipe open.
+  for _ in {1..20}; do
+    if [[ -z $printer ]] || ! kill -0 "$printer" 2>/dev/null; then break; fi
+    sleep 0.1
+  done
 }
 
 pass_signal() {
