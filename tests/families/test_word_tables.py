@@ -83,11 +83,21 @@ def test_a_table_in_bfloat16_is_half_as_large(hlm, words, tmp_path):
     Predictor.from_checkpoint(model).encode(TEXTS)
 
 
-@pytest.mark.parametrize("harm", ["parameters", "cut", "number"])
-def test_another_model_s_table_is_refused_in_one_line(harm, hlm, words, tmp_path, log_lines):
-    model = shutil.copytree(hlm, tmp_path / "model")
+@pytest.fixture(scope="module")
+def with_table(hlm, tmp_path_factory):
+    """Returns the folder of a model with a table, and the vectors of a text without that table."""
+    folder = tmp_path_factory.mktemp("with_table")
+    (folder / "words.txt").write_text("\n".join(WORDS), encoding="utf-8")
+    model = shutil.copytree(hlm, folder / "model")
     expected = Predictor.from_checkpoint(model).encode(TEXTS)[0].vectors_WD
-    folder = made(model, words).folder
+    made(model, folder / "words.txt")
+    return model, expected
+
+
+@pytest.mark.parametrize("harm", ["parameters", "cut", "number"])
+def test_another_model_s_table_is_refused_in_one_line(harm, with_table, tmp_path, log_lines):
+    model, expected = shutil.copytree(with_table[0], tmp_path / "model"), with_table[1]
+    (folder,) = model.rglob(FOLDER)
     about = json.loads((folder / "table.json").read_text())
     if harm == "cut":
         (folder / "vectors.npy").write_bytes((folder / "vectors.npy").read_bytes()[:-8])

@@ -91,7 +91,7 @@ QUICK = {
     "hlm": set(),
     "bert": {"classification", "regression", "question_answering", "ranking"},
     "roberta": set(),
-    "gpt2": {"tagging"},
+    "gpt2": set(),
     "charbert": {"tagging"},
     "char2subword": set(),
 }

@@ -132,7 +132,7 @@ def products(model, params, *inputs):
 # ---- The same result ----
 
 
-SIMILAR = ("gpt2", "charbert, one fusion", "xr-enc")  # their layers are those of the others
+SIMILAR = ("gpt2", "charbert, one fusion", "xr-enc", "char2subword")  # their layers are those of the others
 DISTINCT = [pytest.param(name, marks=pytest.mark.slow) if name in SIMILAR else name for name in MODELS]
 
 
