@@ -32,6 +32,7 @@ EXTRAS = {
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
         "flatbuffers",
+        "zstandard",  # with it JAX keeps compiled programs in a third of the time
         *[*SERVE, "httpx2"],  # the client of the server's tests
     ],
 }

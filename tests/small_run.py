@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from unittest import mock
 import jax
 import numpy as np
 from absl.testing import flagsaver
-from jax._src import compilation_cache as written
 from jax.experimental.compilation_cache import compilation_cache
 
 import charlm.finetune.fine_tuning
@@ -96,15 +94,10 @@ def quick_compilation(folder: Path) -> Iterator[None]:
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
     before = {name: jax.config._read(name) for name in settings}
-    # Where JAX has no Zstandard, it spends as long on zlib's usual level as on compiling a small program.
-    compress = written.compress_executable if written.zstd or written.zstandard else lambda data: zlib.compress(data, 1)
     for name, value in settings.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
-    with (
-        mock.patch.dict(os.environ, {name.upper(): str(value) for name, value in settings.items()}),  # subprocesses
-        mock.patch.object(written, "compress_executable", compress),
-    ):
+    with mock.patch.dict(os.environ, {name.upper(): str(value) for name, value in settings.items()}):  # subprocesses
         try:
             yield
         finally:
