@@ -11,7 +11,7 @@ from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.model import Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
-from charlm.families.spelled.batch import MaskedBatch
+from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 from charlm.families.subword.flops import bert_forward
 
 
@@ -19,6 +19,12 @@ def char2subword_forward(config: Char2SubwordConfig, spellings: TotalLengths) ->
     """Returns the operations of a forward pass of the module over spellings."""
     D, chars = config.hidden, spellings.total
     return config.layers * layer(chars, chars, spellings.squares, D, 4 * D) + 2 * chars * D * config.output
+
+
+def batch_flops(config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
+    """Returns the operations of a forward pass: of the module over the distinct spellings, and of the transformer."""
+    spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
+    return char2subword_forward(config.characters, spellings) + bert_forward(config, lengths_of(inputs.mask_SBL))
 
 
 def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: int) -> float:
