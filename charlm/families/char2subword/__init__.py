@@ -1,7 +1,7 @@
 """Char2Subword (Aguilar et al., 2021): a character transformer that replaces the frozen embedding table of subwords.
 
-Begin with `module`, the character transformer; `objective` and `contextual` are the two kinds of training stages,
-`words` and `beside` say how a trained model reads text.
+Begin with `module`, the character transformer; `objective` and `contextual` are the paper's two kinds of training
+stages, `alignment` is ours; `words` and `beside` say how a trained model reads text.
 """
 
 from charlm.core.keys import Key
@@ -23,6 +23,7 @@ FAMILY = Family(
     objectives={
         "approximation": f"{_HERE}.objective:TableImitation",
         "contextual": f"{_HERE}.contextual:CharacterMaskedLM",
+        "alignment": f"{_HERE}.alignment:Alignment",
     },
     corpora=f"{_HERE}.shape:corpora_of",
     stage_config=f"{_HERE}.keys:of_stage",
