@@ -32,7 +32,8 @@ def spelled(backbone: str = "bert", head: str = "masked_lm", mode: str = "hybrid
     tokenizer = source.tokenizer()
     looks = [tokenizer.surface(index) for index in tokenizer.ids()]
     chars = CharVocab(sorted({char for look in looks if look and look.whole for char in "#" + look.chars}))
-    shape = Char2SubwordConfig(char_vocab_size=chars.size + 3, hidden=8, layers=1, heads=2, output=24, char_slots=SLOTS)
+    sizes = {"char_vocab_size": chars.size + 3, "hidden": 8, "layers": 1, "heads": 2, "output": 24}
+    shape = Char2SubwordConfig(**sizes, char_slots=SLOTS, gate=mode == "gated")
     bert = {name: getattr(source.config, name) for name in source.config.__dataclass_fields__}
     pooler = head == "sequence_classification" and backbone == "bert"
     config = Char2SubwordBertConfig(**bert | {"pooler": pooler}, characters=shape, mode=mode)

@@ -33,7 +33,8 @@ from charlm.training.run import Run, build
 TEXT = "the cat sat on a mat and dog ran to every small house in town while we slept near old trees 3.14 naïve"
 WORDS = [*TEXT.split(), "supercalifragilistic"]
 ROOT = Path(__file__).resolve().parents[1]
-SPEEDS = {f"{unit}_per_second" for unit in ("words", "subwords", "spellings", "positions", "rows", "tflops")}
+UNITS = ("words", "subwords", "spellings", "positions", "rows", "texts")
+SPEEDS = {f"{unit}_per_second" for unit in (*UNITS, "tflops")}
 TIMINGS = {*SPEEDS, "mfu", "ms_per_step", "data_wait", "goodput"}
 
 

@@ -129,7 +129,13 @@ RESUMABLE = (
     "resume",
     "init_from",
 )
-LISTS = ("data.train", "data.heldout", "optim.freeze", "stages")  # tuples of names that people type with commas
+LISTS = (
+    "data.train",
+    "data.heldout",
+    "optim.freeze",
+    "stages",
+    "alignment.noise",
+)  # tuples of names that people type with commas
 
 
 def get_config(family: str = UNNAMED) -> ml_collections.ConfigDict:

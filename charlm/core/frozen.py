@@ -76,12 +76,12 @@ def check_unchanged(params: Params, patterns: Sequence[str], before: Frozen) -> 
     return f"frozen parameters unchanged: {what}"
 
 
-def check_trained(params: Params, patterns: Sequence[str], trained: str) -> None:
-    """Checks that `patterns` freeze all parameters except those of one module.
+def check_trained(params: Params, patterns: Sequence[str], trained: str | tuple[str, ...]) -> None:
+    """Checks that `patterns` freeze all parameters except those of one module, or of several.
 
     Args:
       params: parameters or their shapes.
-      trained: prefix of the names of the module's parameters, such as "char2subword/".
+      trained: prefix of the names of the module's parameters, such as "char2subword/", or several.
 
     Raises:
       ValueError: a parameter is trained that must be frozen, or frozen that must be trained; names it.
@@ -91,4 +91,5 @@ def check_trained(params: Params, patterns: Sequence[str], trained: str) -> None
         if is_frozen and name.startswith(trained):
             raise ValueError(f"optim.freeze={tuple(patterns)} freezes {name}, of the module that is to learn")
         if not is_frozen and not name.startswith(trained):
-            raise ValueError(f"optim.freeze={tuple(patterns)} leaves {name} to be trained: only {trained} may be")
+            only = trained if isinstance(trained, str) else " and ".join(trained)
+            raise ValueError(f"optim.freeze={tuple(patterns)} leaves {name} to be trained: only {only} may be")

@@ -36,7 +36,8 @@ RULES: tuple[tuple[str, P], ...] = (
     # Two consecutive matrices can be sharded over "model" by output and then by input, without a gather in between.
     # These matrices have no such partner: sharding one over "model" would gather all its activations.
     (
-        r"(transform|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split)/kernel$|(output|input)_kernel$",
+        r"(transform|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split|gate)/kernel$|"
+        r"(output|input)_kernel$",
         P("fsdp", None),
     ),
     (r"convolution_\d+/kernel$", P(None, "fsdp", None)),
@@ -45,8 +46,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"state_kernel$|start_state$|output_projection/kernel$", P()),
     (r"(query|key|value|ffn_in)/bias$", P("model")),
     (
-        r"(norm|attention/output|ffn_out|transform|projection(_\d+)?|pooler/dense|label|linear|split|convolution_\d+)/bias$|"
-        r"(output|input|state)_bias$|scale$",
+        r"(norm|attention/output|ffn_out|transform|projection(_\d+)?|pooler/dense|label|linear|split|gate)/bias$|"
+        r"convolution_\d+/bias$|(output|input|state)_bias$|scale$",
         P(),
     ),
     (r"^history/", P()),  # see `charlm.core.spikes`: every device decides alike

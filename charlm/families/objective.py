@@ -43,7 +43,7 @@ class Objective(Learning):
       idle: regular expressions for the names of parameters that get no gradient in pre-training. They have no weight
         decay, which would only shrink the values that fine-tuning starts from.
       has_files: whether the vocabularies are files stored with every checkpoint, rather than part of its metadata.
-      trains: prefix of the names of the only parameters to be trained, so that `optim.freeze` must match all others;
+      trains: prefix of the names of the only parameters to be trained, or several; `optim.freeze` must match others.
         "": any parameter may be trained.
       watched: the top-level parts of the parameters that `watch` reads; (): it is not called.
       of_shape: prefixes of the config keys that must not change if the run resumes from another workdir (`resume`).
@@ -53,7 +53,7 @@ class Objective(Learning):
     use: ClassVar[str] = "python -m charlm.predict fill-mask --checkpoint={workdir} 'The [MASK] of the list.'"
     idle: ClassVar[tuple[str, ...]] = (r"(^|/)pooler/",)
     of_shape: ClassVar[tuple[str, ...]]
-    trains: ClassVar[str] = ""
+    trains: str | tuple[str, ...] = ""
     has_files: ClassVar[bool] = False
     watched: ClassVar[tuple[str, ...]] = ()
 

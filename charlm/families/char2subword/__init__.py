@@ -1,7 +1,7 @@
 """Char2Subword (Aguilar et al., 2021): a character transformer that replaces the frozen embedding table of subwords.
 
-Begin with `module`, the character transformer; `objective` and `contextual` are the two kinds of training stages,
-`words` says how a trained model reads text.
+Begin with `module`, the character transformer; `objective` and `contextual` are the paper's two kinds of training
+stages, `alignment` is ours; `words` and `beside` say how a trained model reads text.
 """
 
 from charlm.core.keys import Key
@@ -15,7 +15,7 @@ FAMILY = Family(
     name="char2subword",
     title="Char2Subword",
     converter=f"{_HERE}.conversion:CONVERTER",
-    units=f"{_HERE}.units:Char2SubwordUnits",
+    units=f"{_HERE}.units:units_of_mode",
     predictor=f"{_HERE}.predictor:Char2SubwordPredictor",
     golden=f"{_HERE}.golden",
     arrays=f"{_HERE}.arrays:Char2SubwordArrays",
@@ -23,6 +23,7 @@ FAMILY = Family(
     objectives={
         "approximation": f"{_HERE}.objective:TableImitation",
         "contextual": f"{_HERE}.contextual:CharacterMaskedLM",
+        "alignment": f"{_HERE}.alignment:Alignment",
     },
     corpora=f"{_HERE}.shape:corpora_of",
     stage_config=f"{_HERE}.keys:of_stage",
@@ -30,8 +31,8 @@ FAMILY = Family(
     options={
         "mode": ModelOption(
             f"{_HERE}.words:check_mode",
-            Key("", 'Char2Subword: what words become, "full" or "hybrid"; empty: as the model says',
-                ("", "full", "hybrid")),
+            Key("", 'Char2Subword: what words become, "full", "hybrid" or "gated"; empty: as the model says',
+                ("", "full", "hybrid", "gated")),
         ),
         "splitter": SPLITTER,
         "language": LANGUAGE,

@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from charlm.core.types import JsonObject
+from charlm.families.char2subword.model import GATED
 from charlm.families.char2subword.units import Char2SubwordUnits
 from charlm.families.spelled.arrays import SpelledArrays
+from charlm.families.units import Units
 from charlm.text.chars import CHAR_VOCAB_FILE, UNK
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
 
 
 class Char2SubwordArrays(SpelledArrays):
@@ -23,6 +29,11 @@ class Char2SubwordArrays(SpelledArrays):
         "char_vocab.json, characters that are not there being reading.unknown. reading.before and reading.after are "
         "the ids around a text"
     )
+
+    def __init__(self, pretrained: Pretrained, units: Units) -> None:
+        super().__init__(pretrained, units)
+        if pretrained.config.mode == GATED:
+            raise ValueError(f"{pretrained.folder}: a model in {GATED} mode cannot be exported; mode='hybrid' can")
 
     def reading(self) -> JsonObject:
         """See `Arrays`."""

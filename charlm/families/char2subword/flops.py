@@ -11,7 +11,7 @@ from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.model import Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
-from charlm.families.spelled.batch import MaskedBatch
+from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 from charlm.families.subword.flops import bert_forward
 
 
@@ -19,6 +19,12 @@ def char2subword_forward(config: Char2SubwordConfig, spellings: TotalLengths) ->
     """Returns the operations of a forward pass of the module over spellings."""
     D, chars = config.hidden, spellings.total
     return config.layers * layer(chars, chars, spellings.squares, D, 4 * D) + 2 * chars * D * config.output
+
+
+def batch_flops(config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
+    """Returns the operations of a forward pass: of the module over the distinct spellings, and of the transformer."""
+    spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
+    return char2subword_forward(config.characters, spellings) + bert_forward(config, lengths_of(inputs.mask_SBL))
 
 
 def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: int) -> float:
@@ -48,3 +54,22 @@ def character_masked_training(config: Char2SubwordBertConfig, batch: MaskedBatch
     pairs = config.layers * 2 * 2 * words.squares * D
     frozen = 2 * (bert_forward(config, words) + 2 * masked * D * (D + config.vocab_size)) + pairs
     return TRAINING * char2subword_forward(config.characters, spellings) + frozen
+
+
+def alignment_training(
+    config: Char2SubwordBertConfig, inputs: SpelledBatch, clean_SBL: np.ndarray, free_layers: int
+) -> float:
+    """Returns the useful operations of a training step of the alignment stage.
+
+    The teacher costs a forward pass. The student's frozen matrices cost two passes, see `character_masked_training`.
+
+    Args:
+      clean_SBL: bool, True at the teacher's positions.
+      free_layers: number of layers of the student that are trained.
+    """
+    spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
+    words, clean = lengths_of(inputs.mask_SBL), lengths_of(clean_SBL)
+    pairs = config.layers * 2 * 2 * words.squares * config.hidden
+    passes = 2 + free_layers / config.layers
+    own = TRAINING * char2subword_forward(config.characters, spellings)
+    return own + passes * bert_forward(config, words) + pairs + bert_forward(config, clean)

@@ -4,8 +4,9 @@ Open it to add a key or to see which values are allowed. Sections, tables and fo
 Findings of EMNLP 2021, arXiv 2010.12730. The paper gives no hyper-parameters, so values without a section are ours.
 
 A run goes through stages, one after another (`charlm.training.stages`). `data.batch_size`, `optim`, `train` and the
-dropout keys of `model` hold the values of the approximation stage. The section `contextual` holds the values that
-replace them in the contextual stage; `SET_BY` says which key replaces which.
+dropout keys of `model` hold the values of the approximation stage. The sections `contextual` and `alignment` hold the
+values that replace them in the stages of these names; `SET_BY` says which key replaces which. The alignment stage is
+ours, not the paper's.
 """
 
 from __future__ import annotations
@@ -35,27 +36,29 @@ from charlm.families.shared_keys import (
     MAX_LENGTH,
     NOISE_RATE,
 )
+from charlm.text.noise import KINDS, Noise
 
-APPROXIMATION, CONTEXTUAL = "approximation", "contextual"
-STAGES = (APPROXIMATION, CONTEXTUAL)
+APPROXIMATION, CONTEXTUAL, ALIGNMENT = "approximation", "contextual", "alignment"
+STAGES = (APPROXIMATION, CONTEXTUAL, ALIGNMENT)
+OF_TEXT = (CONTEXTUAL, ALIGNMENT)  # the stages that read text
 
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
-# These keys may change on resuming: the contextual stage copies them into other keys, which are compared, and the
-# other stages do not read them.
-RESUMABLE = ("contextual.",)
 LOSS_KEYS = ("loss.cosine", "loss.distance", "loss.neighbours", "loss.cross_entropy")
 
-_OF_CONTEXTUAL = (
+_OF_OTHERS = (
     "data.batch_size", "data.accumulation", "data.bucket_slots", "data.bucket_rows", "optim.learning_rate",
     "optim.warmup_steps", "model.dropout", "model.attention_dropout", "train.steps", "train.log_every",
     "train.eval_every", "train.eval_words", "train.checkpoint_every",
 )  # fmt: skip
-SET_BY = {CONTEXTUAL: {key: f"contextual.{key.split('.')[1]}" for key in _OF_CONTEXTUAL}}
+SET_BY = {stage: {key: f"{stage}.{key.split('.')[1]}" for key in _OF_OTHERS} for stage in OF_TEXT}
+# These keys may change on resuming: their stage copies them into other keys, which are compared, and the other stages
+# do not read them.
+RESUMABLE = tuple(key for keys in SET_BY.values() for key in keys.values())
 
 KEYS: dict[str, Key] = {
     "stages": Key((APPROXIMATION, CONTEXTUAL, APPROXIMATION), "what a run does, in this order (section 4, Figure 4)"),
     "stage": Key("",
-        'one stage alone, in the workdir itself: "approximation" or "contextual"; empty: all of `stages`',
+        'one stage alone, in the workdir itself: "approximation", "contextual" or "alignment"; empty: all of `stages`',
         ("", *STAGES)),
     "loss.cosine": amount(1.0, "weight of 1 - cos (section 3.1, unweighted); 0: left out"),
     "loss.distance": amount(1.0, "weight of the Euclidean distance"),
@@ -73,7 +76,7 @@ KEYS: dict[str, Key] = {
     "data.bucket_slots": BUCKET_SLOTS.but(meaning="approximation: {}"),
     "data.bucket_rows": BUCKET_ROWS.but(
         meaning="approximation: spellings per bucket, of a part of a micro-batch in all; empty: measured"),
-    "data.max_length": MAX_LENGTH.but(meaning="contextual: {} (section 3.2)"),
+    "data.max_length": MAX_LENGTH.but(meaning="contextual, alignment: {} (section 3.2)"),
     "data.mask_rate": MASK_RATE.but(meaning="contextual: share of the subwords to predict (section 3.2)"),
     "data.mask_whole": Key(False,
         "contextual: True: one draw for all characters of a subword, as in BERT; False: one each"),
@@ -91,6 +94,34 @@ KEYS: dict[str, Key] = {
     "contextual.eval_every": EVAL_EVERY.but(100),
     "contextual.eval_words": natural(0, "held-out subwords of an evaluation; 0: all"),
     "contextual.checkpoint_every": CHECKPOINT_EVERY.but(100),
+    "alignment.sentence": amount(1.0, "weight of 1 - cos of the vectors of texts; 0: left out"),
+    "alignment.words": amount(1.0, "weight of 1 - cos of the vectors of words, paired by their characters"),
+    "alignment.teaching": amount(1.0,
+        "weight of self-teaching: the divergence of a text's similarities to the others (Zhuang and Zuccon, 2022)"),
+    "alignment.temperature": amount(0.05, "by which similarities are divided in self-teaching"),
+    "alignment.pooling": Key("mean",
+        'the vector of a text: the "mean" of its positions, special ones included, or its first, "cls"',
+        ("mean", "cls")),
+    "alignment.noise": Key(
+        ("charbert:1", "char2subword:1", "keyboard:0.2", "swap:0.2", "drop:0.2", "insert:0.2", "spaces:0.2"),
+        "kinds of noise, one of which is drawn for a text, and its rate from 0 to the one given"),
+    "alignment.noise_share": Key(0.75, "share of the texts that get noise"),
+    "alignment.misspellings": Key("", 'list of misspellings for the kind "misspelling"'),
+    "alignment.free_layers": natural(0, "lowest layers of the transformer that are trained, too; not the teacher's"),
+    "alignment.steps": count(20_000, "optimizer steps"),
+    "alignment.batch_size": BATCH_SIZE.but(64, "texts of an update"),
+    "alignment.accumulation": ACCUMULATION,
+    "alignment.bucket_slots": BUCKET_SLOTS,
+    "alignment.bucket_rows": BUCKET_ROWS.but(
+        meaning="distinct spellings per bucket of a part of a micro-batch; empty: measured"),
+    "alignment.learning_rate": LEARNING_RATE.but(5e-4),
+    "alignment.warmup_steps": WARMUP_STEPS.but(200),
+    "alignment.dropout": DROPOUT.but(0.0, "of the module; the transformer has none"),
+    "alignment.attention_dropout": ATTENTION_DROPOUT.but(0.0, "of the module"),
+    "alignment.log_every": LOG_EVERY.but(50),
+    "alignment.eval_every": EVAL_EVERY.but(500),
+    "alignment.eval_words": natural(2000, "held-out texts of an evaluation, each clean and noisy; 0: all"),
+    "alignment.checkpoint_every": CHECKPOINT_EVERY.but(500),
     "model.layers": LAYERS.but(6, "of the module: gives the 50 M parameters of section 5"),
     "model.char_slots": CHAR_SLOTS.but(64, "characters of the longest word, its mark included; longer ones are cut"),
     "model.attention_scale": Key("model",
@@ -99,7 +130,8 @@ KEYS: dict[str, Key] = {
         'add to a layer\'s output its "normalised" input (appendix A), or its "plain" one', ("normalised", "plain")),
     "model.epsilon": EPSILON.but(1e-5, "of the module's LayerNorms"),
     "model.mode": Key("hybrid",
-        'what text becomes when the model is used (section 3.3): "hybrid" or "full"', ("full", "hybrid")),
+        'what text becomes when the model is used (section 3.3): "hybrid" or "full"; "gated": pieces, see alignment',
+        ("full", "hybrid", "gated")),
 }  # fmt: skip
 VALUES: JsonObject = {  # default values of keys that all families share
     "text.splitter": "rules",
@@ -136,12 +168,33 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.hidden={config.model.hidden} must be even, for sine and cosine")
     if not 4 <= config.model.char_slots <= 1024:
         raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [4, 1024]")
+    _check_alignment(config)
     if not config.optim.freeze:
         raise ValueError("optim.freeze is empty: the transformer and its table stay as they are (section 3.2)")
 
 
+def _check_alignment(config: ml_collections.ConfigDict) -> None:
+    own = config.alignment
+    if not any(own[name] for name in ("sentence", "words", "teaching")):
+        raise ValueError("alignment.sentence, alignment.words, alignment.teaching are all 0; expected one to be more")
+    if not own.temperature:
+        raise ValueError("alignment.temperature=0: similarities are divided by it; expected more")
+    if not 0 <= own.noise_share <= 1:
+        raise ValueError(f"alignment.noise_share={own.noise_share} must lie in [0, 1]")
+    if not own.noise:
+        raise ValueError("alignment.noise names no kind of noise; alignment.noise_share=0 leaves texts as they are")
+    try:
+        kinds = [Noise.parse(spec).kind for spec in own.noise]
+    except ValueError as error:
+        raise ValueError(f"alignment.noise: {error}") from None
+    if needy := [kind for kind in kinds if KINDS[kind].listed and not own.misspellings]:
+        raise ValueError(f"alignment.noise: {needy[0]} needs a list; alignment.misspellings names none")
+
+
 def of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.ConfigDict:
-    """Returns the config of one stage: `stage` is set, and in the contextual stage `SET_BY` replaces values.
+    """Returns the config of one stage: `stage` is set, and in stages that read text `SET_BY` replaces values.
+
+    With `alignment.free_layers`, the alignment stage leaves these layers out of `optim.freeze`.
 
     Raises:
       ValueError: there is no such stage.
@@ -152,4 +205,7 @@ def of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.Co
     own.stage = stage
     values = {key: own[by.split(".")[0]][by.split(".")[1]] for key, by in SET_BY.get(stage, {}).items()}
     own.update_from_flattened_dict(values)
+    if stage == ALIGNMENT and (count := own.alignment.free_layers):
+        free = "|".join(map(str, range(count)))
+        own.optim.freeze = (rf"^(head|bert/(?!encoder/layer_({free})/))",)
     return own

@@ -8,6 +8,8 @@ Residual and scale are as the paper writes them, and the config can switch both 
 
 The module reads only characters, so the vector of a distinct word serves all its occurrences and can be kept between
 calls, as in `charlm.families.hlm.model`.
+
+The gate is ours, not the paper's: it lets the vector of a word stand beside the rows of the word's pieces.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from charlm.nn.kernels import attend
 from charlm.nn.mixed import MixedDense
 from charlm.nn.scan import in_turn
 
+GATE = "gate"  # the name of the gate among the module's parameters
+
 
 @dataclasses.dataclass(frozen=True)
 class Char2SubwordConfig:
@@ -44,6 +48,7 @@ class Char2SubwordConfig:
       attention_dropout: dropout of the attention probabilities.
       epsilon: epsilon of every LayerNorm.
       dtype: dtype of the inputs of products; states are float32.
+      gate: whether the module has a gate, see `Char2Subword.beside`.
     """
 
     char_vocab_size: int = 10_000
@@ -62,6 +67,7 @@ class Char2SubwordConfig:
     remat: bool = False
     attention_kernel: Kernel = "auto"
     scan_layers: bool = False
+    gate: bool = False
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
@@ -145,6 +151,9 @@ class Char2Subword(nn.Module):
         self.layer = [layer(cfg) for _ in range(cfg.layers)]
         self.projection = MixedDense(cfg.output, cfg.initializer, cfg.dtype)
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
+        if cfg.gate:
+            zeros = nn.initializers.zeros
+            self.gate = nn.Dense(cfg.output, kernel_init=zeros, bias_init=zeros, dtype=jnp.float32)
 
     def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
         """Returns float32 [U, E]; a row of padding, which stands for no word, gives the bias of the LayerNorm.
@@ -159,6 +168,19 @@ class Char2Subword(nn.Module):
         step = lambda x_UCD, layer: layer(x_UCD, mask_UC, deterministic, False)[0]
         x_UCD = in_turn(self, step, x_UCD, self.layer, scan=cfg.scan_layers, remat=cfg.remat)
         return self.norm(_maximum(self.projection(x_UCD), mask_UC))
+
+    def beside(self, rows_NLE: jax.Array, vectors_NLE: jax.Array) -> jax.Array:
+        """Returns rows of the table, each moved towards the vector of the word that it is a piece of, [N, L, E].
+
+        Each dimension has its own gate in (-1, 1), computed from both. The gate of a fresh module is 0, so that the
+        rows stay as they are to the bit; then only the gate has a gradient, and the vectors once it has opened.
+
+        Args:
+          rows_NLE: float32, rows of pieces.
+          vectors_NLE: float32, the result of `__call__` for the word of each piece.
+        """
+        gate_NLE = jnp.tanh(self.gate(jnp.concatenate([rows_NLE, vectors_NLE], axis=-1)))
+        return rows_NLE + gate_NLE * (vectors_NLE - rows_NLE)
 
     def attention(self, chars_UC: jax.Array) -> jax.Array:
         """Returns how much each character reads from each other, float32 [U, layers, H, C, C] (Figure 5).

@@ -15,9 +15,11 @@ import grain
 import jax
 import ml_collections
 import numpy as np
+from flax import traverse_util
 
 from charlm.convert.heads import ENCODER, MASKED_LM
 from charlm.core import checkpoint as checkpoints
+from charlm.core.trees import flat
 from charlm.core.types import JsonObject, Params
 from charlm.data.lanes import empty_batch, prefetched
 from charlm.families.char2subword import shape as char2subword_model
@@ -33,7 +35,7 @@ from charlm.families.char2subword.batches import (
 from charlm.families.char2subword.flops import imitation_training
 from charlm.families.char2subword.imitation import LOSSES, NEIGHBOURS, nearest
 from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
-from charlm.families.char2subword.module import Char2Subword
+from charlm.families.char2subword.module import GATE, Char2Subword
 from charlm.families.char2subword.shape import (
     Char2SubwordData,
     make_model,
@@ -94,8 +96,14 @@ class Char2SubwordObjective(Objective):
         """Returns the parameters of a Char2Subword; or those of a backbone, with a fresh module in front of it."""
         start = self.data.start
         if start.checkpoint is not None:
-            log.info("parameters from %s", start.checkpoint)
-            return checkpoints.load_params(start.checkpoint, abstract_params)
+            gate = f"{NAME}/{GATE}/"
+            if any(name.startswith(gate) for name in checkpoints.parameter_shapes(start.checkpoint)):
+                gate = ""
+            kept = {name: x for name, x in flat(fresh).items() if gate and name.startswith(gate)}
+            log.info("parameters from %s%s", start.checkpoint, "; fresh: its gate" if kept else "")
+            stored = {name: x for name, x in flat(abstract_params).items() if name not in kept}
+            loaded = checkpoints.load_params(start.checkpoint, traverse_util.unflatten_dict(stored, sep="/"))
+            return traverse_util.unflatten_dict(flat(loaded) | kept, sep="/")
         params = with_backbone(start, fresh)
         log.info("parameters from %s, a %s, which stays as it is; fresh: %s", source, start.backbone, NAME)
         return params

@@ -6,26 +6,36 @@ subwords are found.
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from charlm.core.cache import CacheStats, WordCache
+from charlm.core.types import ModelConfig, Params, Tree
+from charlm.families.char2subword.beside import GatedUnits
 from charlm.families.char2subword.imitation import unit as unit_vectors
+from charlm.families.char2subword.model import GATED
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.units import Char2SubwordUnits
 from charlm.families.char2subword.words import full_words
-from charlm.families.predictor import Neighbor, check_top
+from charlm.families.gaps import Length
+from charlm.families.predictor import Neighbor, Predictor, check_top, list_to_cache
 from charlm.families.pretrained import Pretrained
-from charlm.families.spelled.predictor import WordPredictor
+from charlm.families.spelled.predictor import WordPredictor, put_in, read_codes, spelled_probing, spelled_programs
 from charlm.families.spelled.units import WordUnits
-from charlm.families.subword.gaps import Pieces
+from charlm.families.subword.gaps import Gap, Pieces
+from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.views import AttentionMap, AttentionView
+from charlm.families.windows import Text, Window
 from charlm.families.word_tables import with_table
+from charlm.text.subwords import SubwordTokenizer
 
 
 class CharAttentions(NamedTuple):
@@ -40,49 +50,20 @@ class CharAttentions(NamedTuple):
     weights_LHCC: np.ndarray
 
 
-class Char2SubwordPredictor(WordPredictor):
-    """A Char2Subword with the tokenizer of its transformer. A word is one unit: a spelling or a row of the table.
+class ModulePredictor(Predictor):
+    """The part of a Char2Subword's predictor that asks the module alone, in any mode."""
 
-    A gap is read as the row of the mask token and filled with entries of the vocabulary, also in full mode; pieces
-    inside words are written like "##ing". See `WordPredictor` for the cache.
+    config: ModelConfig
+    pretrained: Pretrained
+    tokenizer: SubwordTokenizer
+    _params: Params
+    _spell: Callable[..., jax.Array]
 
-    Args:
-      pretrained: the model; its config says the mode.
-
-    Raises:
-      ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
-    """
-
-    suited = ("encode", "fill_mask", "neighbors")
-
-    def __init__(self, pretrained: Pretrained) -> None:
-        units, self.tokenizer = Char2SubwordUnits(pretrained), pretrained.tokenizer()
-        super().__init__(pretrained, units, Char2Subword(pretrained.config.characters), "char2subword")
-        self._spelled = units.words
-        if pretrained.metadata.get("rows"):
-            reason = f"{pretrained.folder}: the table of subwords was left out of this model"
-            self.missing = {**self.missing, "neighbors": reason}
+    def _take_module(self) -> None:
+        """Makes the programs of the module that all modes have; a subclass sets `_spell` and `word_params`."""
+        module = Char2Subword(self.config.characters)
         self._nearest = jax.jit(_nearest, static_argnums=3)
-        module = Char2Subword(pretrained.config.characters)
         self._attention = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC, method="attention"))
-
-    @classmethod
-    def from_pretrained(cls, pretrained: Pretrained) -> Char2SubwordPredictor:
-        """Returns the predictor of a loaded model."""
-        return with_table(cls(pretrained), pretrained.folder)
-
-    @functools.cached_property
-    def _entries(self) -> dict[str, int]:
-        return full_words(self.tokenizer)
-
-    def entry(self, word: str) -> int | None:
-        """Returns the id of the entry for a full word, or None; see `WordPredictor.entry`."""
-        return self._entries.get(self._spelled.normalized(word))
-
-    @functools.cached_property
-    def anything(self) -> Pieces:
-        """The entries of the vocabulary."""
-        return Pieces(self.tokenizer, self.config.vocab_size)
 
     def attention(self, string: str) -> CharAttentions:
         """Returns the attention among the characters of a string, which is spelled as a full word (Figure 5).
@@ -97,25 +78,6 @@ class Char2SubwordPredictor(WordPredictor):
         count = int((chars_1C != 0).sum())
         weights_1LHCC = jax.device_get(self._attention(self.word_params, chars_1C[:, :count]))
         return CharAttentions(tuple(spelled[:count]), weights_1LHCC[0])
-
-    def _inside(self, units: WordUnits, words: Sequence[str]) -> list[AttentionView]:
-        """Returns the attention of the module over the characters of the words that are spelled (Figure 5)."""
-        read = units.read(words)
-        spelled = [(word, what) for word, what in zip(words, read, strict=True) if isinstance(what, str)]
-        maps = []
-        if spelled:
-            rows_UC = units.spellings.rows(units.spellings.codes([what for _, what in spelled]))
-            found = jax.device_get(self._attention(self.word_params, rows_UC))
-            for (word, what), row_C, weights_LHCC in zip(spelled, rows_UC, found, strict=True):
-                count = int((row_C != 0).sum())
-                maps.append(
-                    AttentionMap(tuple(what[:count]), tuple(what[:count]), weights_LHCC[..., :count, :count], word)
-                )
-        about = "How much the characters of a word read from each other; ## marks a full word."
-        left = len(words) - len(spelled)
-        if left:
-            about += f" {left} of {len(words)} words are not spelled: they are rows of the table of subwords."
-        return [AttentionView("Inside words", about, tuple(maps))]
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
         """Returns the entries of the vocabulary whose rows are nearest, by cosine, to the vector of a string.
@@ -139,6 +101,159 @@ class Char2SubwordPredictor(WordPredictor):
         table_VD = self._params["bert"]["embed"]["token"]["embedding"]
         cosines, ids = jax.device_get(self._nearest(vector_D, table_VD, allowed_V, min(top, len(shown))))
         return [Neighbor(shown[index], float(cosine)) for index, cosine in zip(ids.tolist(), cosines, strict=True)]
+
+
+class Char2SubwordPredictor(ModulePredictor, WordPredictor):
+    """A Char2Subword with the tokenizer of its transformer. A word is one unit: a spelling or a row of the table.
+
+    A gap is read as the row of the mask token and filled with entries of the vocabulary, also in full mode; pieces
+    inside words are written like "##ing". See `WordPredictor` for the cache.
+
+    Args:
+      pretrained: the model; its config says the mode.
+
+    Raises:
+      ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
+    """
+
+    suited = ("encode", "fill_mask", "neighbors")
+
+    def __init__(self, pretrained: Pretrained) -> None:
+        units, self.tokenizer = Char2SubwordUnits(pretrained), pretrained.tokenizer()
+        super().__init__(pretrained, units, Char2Subword(pretrained.config.characters), "char2subword")
+        self._spelled = units.words
+        if pretrained.metadata.get("rows"):
+            reason = f"{pretrained.folder}: the table of subwords was left out of this model"
+            self.missing = {**self.missing, "neighbors": reason}
+        self._take_module()
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
+        """Returns the predictor of a loaded model in its mode."""
+        kind: Any = GatedPredictor if pretrained.config.mode == GATED else cls  # of another class, by design
+        return with_table(kind(pretrained), pretrained.folder)
+
+    @functools.cached_property
+    def _entries(self) -> dict[str, int]:
+        return full_words(self.tokenizer)
+
+    def entry(self, word: str) -> int | None:
+        """Returns the id of the entry for a full word, or None; see `WordPredictor.entry`."""
+        return self._entries.get(self._spelled.normalized(word))
+
+    @functools.cached_property
+    def anything(self) -> Pieces:
+        """The entries of the vocabulary."""
+        return Pieces(self.tokenizer, self.config.vocab_size)
+
+    def _inside(self, units: WordUnits, words: Sequence[str]) -> list[AttentionView]:
+        """Returns the attention of the module over the characters of the words that are spelled (Figure 5)."""
+        read = units.read(words)
+        spelled = [(word, what) for word, what in zip(words, read, strict=True) if isinstance(what, str)]
+        maps = []
+        if spelled:
+            rows_UC = units.spellings.rows(units.spellings.codes([what for _, what in spelled]))
+            found = jax.device_get(self._attention(self.word_params, rows_UC))
+            for (word, what), row_C, weights_LHCC in zip(spelled, rows_UC, found, strict=True):
+                count = int((row_C != 0).sum())
+                maps.append(
+                    AttentionMap(tuple(what[:count]), tuple(what[:count]), weights_LHCC[..., :count, :count], word)
+                )
+        about = "How much the characters of a word read from each other; ## marks a full word."
+        left = len(words) - len(spelled)
+        if left:
+            about += f" {left} of {len(words)} words are not spelled: they are rows of the table of subwords."
+        return [AttentionView("Inside words", about, tuple(maps))]
+
+
+class GatedPredictor(ModulePredictor, SubwordPredictor):
+    """A Char2Subword in gated mode: it reads pieces, with a spelling beside those of words that are split.
+
+    Words, offsets, gaps and windows are those of the transformer with its tokenizer; see `SubwordPredictor`.
+
+    Args:
+      pretrained: the model.
+
+    Attributes:
+      cache: the vectors of spellings kept between calls; None: none are kept, and a batch runs as one program.
+
+    Raises:
+      ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
+    """
+
+    caches = True
+
+    def __init__(self, pretrained: Pretrained) -> None:
+        super().__init__(pretrained)
+        self.suited = ("encode", "fill_mask", "neighbors")
+        self._units = GatedUnits(pretrained)
+        module = Char2Subword(self.config.characters)
+        self._spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
+        self.word_params = self._params["char2subword"]
+        self._take_module()
+        self.cache: WordCache | None = WordCache(self._spell, self.config.hidden, np.float32, self._units.buckets)
+
+    @classmethod
+    def from_pretrained(cls, pretrained: Pretrained) -> Self:
+        """Returns the predictor of a loaded model."""
+        return with_table(cls(pretrained), pretrained.folder)
+
+    def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+        return spelled_programs(model)
+
+    def _probing(self, model: nn.Module) -> Callable[..., dict[str, list[jax.Array]]]:
+        return spelled_probing(model)
+
+    def _views_of(
+        self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window
+    ) -> list[AttentionView]:
+        stack = next(stack for name, stack in stacks.items() if name.startswith("bert"))
+        about = f"{self._about_pieces} The pieces of a word that is split also read its characters."
+        return [AttentionView("Between pieces", about, (self._map(stack, names),))]
+
+    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
+        inputs, method = read_codes(self._units, self.cache, self.word_params, ids_BL, mask_BL)
+        return method, *inputs
+
+    def _fresh(self) -> Self:
+        """Returns a copy for a single call, which starts without spellings and is discarded with those it collects."""
+        other = copy.copy(self)
+        other._units = self._units.fresh()
+        return other
+
+    def _beside(self, text: Text) -> Text:
+        codes = self._units.codes(text.ids, text.offsets, text.words, [text.text] * len(text.ids))
+        return text._replace(ids=codes.tolist())
+
+    def _texts(self, texts: Sequence[str]) -> list[Text]:
+        return [self._beside(text) for text in super()._texts(texts)]
+
+    def _shown(self, pieces: Text) -> list[str]:
+        ids = self._units.spellings.ids(np.array(pieces.ids, np.int32))
+        return [self.tokenizer.token(index) for index in np.where(ids < 0, -2 - ids, ids).tolist()]
+
+    def _find_gaps(self, text: str, length: Length) -> tuple[Text, list[Gap]]:
+        pieces, gaps = super()._find_gaps(text, length)
+        return self._beside(pieces), gaps
+
+    def precompute(self, words: Iterable[str]) -> CacheStats:
+        """Puts the vectors of words into the cache for later calls of `encode`; returns the cache's counts.
+
+        Words that the tokenizer leaves whole are skipped.
+
+        Raises:
+          ValueError: there is no cache, or `words` is one string.
+        """
+        words, cache = list_to_cache(words, self.cache)
+        units = self._units.fresh()
+        (encoded,) = units.encode_words([words])
+        return put_in(cache, self.word_params, units, encoded.content)
+
+    def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Returns the spellings of words that the tokenizer splits, and their characters; see `Predictor.word_rows`."""
+        units = self._units.fresh()
+        units.encode_words([words])
+        return units.spellings.known()
 
 
 def _nearest(vector_D: jax.Array, table_VD: jax.Array, allowed_V: jax.Array, top: int) -> tuple[jax.Array, jax.Array]:

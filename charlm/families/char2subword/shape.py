@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -27,8 +28,13 @@ from charlm.core.trees import flat
 from charlm.core.types import JsonObject, Params
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.families.char2subword.imitation import neighbours
-from charlm.families.char2subword.keys import CONTEXTUAL, of_stage
-from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig, Char2SubwordForMaskedLM
+from charlm.families.char2subword.keys import ALIGNMENT, CONTEXTUAL, OF_TEXT, of_stage
+from charlm.families.char2subword.model import (
+    GATED,
+    Char2SubwordBert,
+    Char2SubwordBertConfig,
+    Char2SubwordForMaskedLM,
+)
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
 from charlm.families.char2subword.tensors import NAME, TABLE_PARAMETER, bert_config
@@ -91,9 +97,25 @@ class Char2SubwordStart:
         found = checkpoints.load_params(self.checkpoint, checkpoints.on_one_device(stored), [TABLE_PARAMETER])
         return np.asarray(flat(found)[TABLE_PARAMETER], np.float32)
 
+    def layers(self, count: int) -> Params:
+        """Returns the parameters of the lowest layers of the backbone by name, such as "layer_0", on the host."""
+        names = [f"layer_{n}" for n in range(count)]
+        if self.checkpoint is None:
+            encoder = self.backbone_params()["bert"]["encoder"]
+        else:
+            stored = checkpoints.on_one_device(checkpoints.stored_params(self.checkpoint))
+            wanted = tuple(f"bert/encoder/{name}/" for name in names)
+            chosen = [name for name in flat(stored) if name.startswith(wanted)]
+            encoder = checkpoints.load_params(self.checkpoint, stored, chosen)["bert"]["encoder"]
+        return jax.device_get({name: encoder[name] for name in names})
+
 
 class Char2SubwordData(NamedTuple):
-    """Everything that batches are made from; `train` and `heldout` are empty in the approximation stage."""
+    """Everything that batches are made from; `train` and `heldout` are empty in the approximation stage.
+
+    Attributes:
+      teacher: in the alignment stage the layers that are trained, as the teacher has them.
+    """
 
     start: Char2SubwordStart
     tokenizer: SubwordTokenizer
@@ -101,6 +123,7 @@ class Char2SubwordData(NamedTuple):
     chars: CharVocab
     train: tuple[EncodedCorpus, ...]
     heldout: tuple[EncodedCorpus, ...]
+    teacher: Params = MappingProxyType({})
 
 
 def read_start(source: str, key: str = "init_from") -> Char2SubwordStart:
@@ -156,7 +179,7 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
             f"init_from: {start.source} has no prediction head, which the contextual stage learns from; set "
             "stage=approximation, or start from a model for masked language modelling"
         )
-    if config.stage == CONTEXTUAL and config.data.max_length > start.shape.longest:
+    if config.stage in OF_TEXT and config.data.max_length > start.shape.longest:
         raise ValueError(
             f"data.max_length={config.data.max_length}, but {start.source} has {start.shape.longest} positions"
         )
@@ -164,8 +187,22 @@ def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> Char2
     check_ids(start.files, "the tokenizer has", tokenizer.size, start.shape.vocab_size)
     entries = Entries.of(tokenizer)
     chars = start.chars or characters_of(entries, keyboard_for(config.data.keyboard))
-    train, heldout = prepare_texts(config, "Char2Subword reads text") if config.stage == CONTEXTUAL else ((), ())
-    return Char2SubwordData(start, tokenizer, entries, chars, train, heldout)
+    train, heldout = prepare_texts(config, "Char2Subword reads text") if config.stage in OF_TEXT else ((), ())
+    teacher = _teacher_layers(config) if config.stage == ALIGNMENT else {}
+    return Char2SubwordData(start, tokenizer, entries, chars, train, heldout, teacher)
+
+
+def _teacher_layers(config: ml_collections.ConfigDict) -> Params:
+    """Returns the layers that a run trains as the teacher has them; a resumed run reads them from its source, too."""
+    count = config.alignment.free_layers
+    if not count:
+        return {}
+    if not config.init_from:
+        raise ValueError(f"alignment.free_layers={count} needs init_from also to resume: the teacher has these layers")
+    start = read_start(config.init_from)
+    if count > start.shape.layers:
+        raise ValueError(f"alignment.free_layers={count}, but {start.source} has {start.shape.layers} layers")
+    return start.layers(count)
 
 
 def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> Char2SubwordBertConfig:
@@ -173,7 +210,11 @@ def model_config(config: ml_collections.ConfigDict, data: Char2SubwordData) -> C
     model, dtype = config.model, jnp.dtype(config.model.dtype)
     fields = {name: model[name] for name in OF_MODULE}
     characters = Char2SubwordConfig(
-        char_vocab_size=data.chars.size, output=data.start.shape.hidden, dtype=dtype, **fields
+        char_vocab_size=data.chars.size,
+        output=data.start.shape.hidden,
+        dtype=dtype,
+        gate=model.mode == GATED,
+        **fields,
     )
     shape = {field.name: getattr(data.start.shape, field.name) for field in dataclasses.fields(BertConfig)}
     shape |= {"dropout": 0.0, "attention_dropout": 0.0, "dtype": dtype, "remat": model.remat}
@@ -227,13 +268,14 @@ def near_rows(config: ml_collections.ConfigDict, table_VD: np.ndarray, count: in
 
 
 def corpora_of(config: ml_collections.ConfigDict) -> list[EncodedCorpus]:
-    """Encodes the texts that the contextual stage reads, and returns them.
+    """Encodes the texts that the stages read, the same for all, and returns them.
 
     Raises:
       ValueError: no stage of the config reads text; or as `prepare_texts` raises it.
     """
-    if CONTEXTUAL not in (config.stage or config.stages):
+    reading = [stage for stage in OF_TEXT if stage in (config.stage or config.stages)]
+    if not reading:
         stages = ",".join(dict.fromkeys([config.stage] if config.stage else config.stages))
         raise ValueError(f"stage {stages} of Char2Subword reads no text; there is nothing to encode")
-    train, heldout = prepare_texts(of_stage(config, CONTEXTUAL), "Char2Subword reads text")
+    train, heldout = prepare_texts(of_stage(config, reading[0]), "Char2Subword reads text")
     return [*train, *heldout]

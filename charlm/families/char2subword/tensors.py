@@ -43,7 +43,8 @@ def module_rules(theirs: str, ours: str) -> list[Rule]:
     rules += [Rule(f"{layer}{part}.weight", f"{own}{name}/kernel", transpose=True) for part, name in _LAYER.items()]
     rules += dense_rules(f"{layer}ff1", f"{own}ffn_in") + dense_rules(f"{layer}ff2", f"{own}ffn_out")
     rules += norm_rules(f"{layer}ln1", f"{own}attention_norm") + norm_rules(f"{layer}ln2", f"{own}ffn_norm")
-    return rules + dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
+    rules += dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
+    return rules + dense_rules(f"{theirs}gate", f"{ours}gate")
 
 
 def bert_config(config: Char2SubwordBertConfig) -> BertConfig:
@@ -81,6 +82,8 @@ class Char2SubwordLayout(Layout):
         own |= {name: getattr(config, name) for name in SPLITTING}
         shape = dataclasses.asdict(config.characters)
         own["characters"] = {name: value for name, value in shape.items() if name not in NOT_SHAPE}
+        if not config.characters.gate:  # files without a gate are as before there were gates
+            del own["characters"]["gate"]
         architecture = self.model_types[NAME] + self.heads[head].architecture
         ours = {"model_type": NAME, "architectures": [architecture], "dtype": plain["dtype"], NAME: own}
         return {key: value for key, value in plain.items() if key not in ours} | ours  # always in the same order
@@ -129,8 +132,8 @@ def _module_config(fields: Json, where: str) -> Char2SubwordConfig:
     for name, value in fields.items():
         default = known[name]
         fits = type(value) is type(default) or (isinstance(default, float) and type(value) is int)
-        if not fits or (isinstance(default, int) and not 1 <= value <= 2**24):
-            expected = "a positive whole number" if isinstance(default, int) else f"a {type(default).__name__}"
+        if not fits or (type(default) is int and not 1 <= value <= 2**24):
+            expected = "a positive whole number" if type(default) is int else f"a {type(default).__name__}"
             raise ValueError(f"{where}: {name}={value!r}, expected {expected}")
     try:
         return Char2SubwordConfig(**fields)

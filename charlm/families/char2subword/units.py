@@ -11,23 +11,27 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from charlm.core.flops import TotalLengths, lengths_of
 from charlm.core.types import Params
-from charlm.families.char2subword.flops import char2subword_forward
-from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
+from charlm.families.char2subword.beside import GatedUnits
+from charlm.families.char2subword.flops import batch_flops
+from charlm.families.char2subword.model import GATED, Char2SubwordBertConfig, encoder_states
 from charlm.families.char2subword.spelling import spell_rows
 from charlm.families.char2subword.words import SpelledWords
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
 from charlm.families.spelled.units import WordUnits
-from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.units import Template
 from charlm.families.units import check_ids, checked_longest
-from charlm.nn.apply import applied
 from charlm.text.words import get_splitter
 
 if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
+
+
+def units_of_mode(pretrained: Pretrained, longest: int = 0) -> Char2SubwordUnits | GatedUnits:
+    """Returns the units of a model in its mode; see `charlm.families.lookup.units_of`."""
+    gated = pretrained.config.mode == GATED
+    return GatedUnits(pretrained, longest) if gated else Char2SubwordUnits(pretrained, longest)
 
 
 class Char2SubwordUnits(WordUnits):
@@ -92,11 +96,8 @@ class Char2SubwordUnits(WordUnits):
 
     def forward_flops(self, config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the module over the distinct spellings plus those of the transformer."""
-        spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
-        words = bert_forward(config, lengths_of(inputs.mask_SBL))
-        return char2subword_forward(config.characters, spellings) + words
+        return batch_flops(config, inputs)
 
     def states(self, config: Char2SubwordBertConfig, params: Params, inputs: SpelledBatch) -> jax.Array:
         """Returns the states of the last layer; see `Units.states`."""
-        encoder = {name: params[name] for name in ("bert", "char2subword")}
-        return applied(Char2SubwordBert(config), {"params": encoder})(inputs).states_BLD
+        return encoder_states(config, params, inputs)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
+from charlm.families.char2subword.model import MODES
 from charlm.families.char2subword.spelling import spell_word
 from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import KEPT_WORDS
-
-MODES = ("full", "hybrid")
 
 
 def full_words(tokenizer: SubwordTokenizer) -> dict[str, int]:
@@ -92,6 +91,6 @@ class SpelledWords:
 
 
 def check_mode(value: object) -> None:
-    """Raises ValueError unless the value is a mode of Char2Subword (section 3.3)."""
+    """Raises ValueError unless the value is a mode of Char2Subword (section 3.3), or our gated mode."""
     if value not in MODES:
-        raise ValueError(f"mode={value!r}: expected {' or '.join(MODES)}")
+        raise ValueError(f"mode={value!r}: expected {', '.join(MODES[:-1])} or {MODES[-1]}")

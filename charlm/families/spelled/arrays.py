@@ -47,7 +47,7 @@ class SpelledArrays(PieceArrays):
         ends = np.cumsum([len(one) for one in codes])[:-1]
         found = {"chars": chars_UC, "index": padded(np.split(index_N, ends))}
         if self.table:
-            found["ids"] = padded([np.maximum(one, -1) for one in codes])
+            found["ids"] = padded([self.units.spellings.ids(one) for one in codes])
         return found | self.types_of(rows)
 
     def batch(self, arrays: Mapping[str, jax.Array]) -> SpelledBatch:

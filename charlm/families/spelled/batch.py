@@ -19,7 +19,8 @@ class SpelledBatch(NamedTuple):
       chars: per length bucket uint16 [S, U, C], distinct spellings as the family writes them; 0 pads. In inference a
         bucket may hold their vectors instead, float32 [S, U, D].
       index_SBL: int32, row of each position's spelling in the concatenated tables; 0 at positions without a spelling.
-      ids_SBL: int32, row of the table of subwords that a position reads; -1 at positions that read a spelling.
+      ids_SBL: int32, row of the table of subwords that a position reads; -1 at positions that read a spelling, and
+        -2 - n at those that read row n and a spelling beside it.
       types_SBL: int32, segments.
       mask_SBL: bool, True at words and subwords, False at padding.
     """

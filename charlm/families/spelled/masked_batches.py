@@ -26,7 +26,10 @@ class SpelledSequence(Protocol):
 
     @property
     def ids_T(self) -> np.ndarray:
-        """int32, the row of the table of subwords at each position; read only at positions without a spelling."""
+        """int32, the row of the table of subwords at each position; at positions with a spelling it is not read.
+
+        A negative number there is taken over, as `SpelledBatch.ids_SBL` has it.
+        """
         ...
 
     @property
@@ -141,7 +144,7 @@ def inputs_of(tables: WordBatch, sequences: Sequence[SpelledSequence], length: i
         T = len(sequence.ids_T)
         spelled_T = sequence.rows_TC[:, 0] != 0
         index_BL[row, :T][spelled_T] = tables.index_SBW[row, : spelled_T.sum()]
-        ids_BL[row, :T] = np.where(spelled_T, -1, sequence.ids_T)
+        ids_BL[row, :T] = np.where(spelled_T, np.minimum(sequence.ids_T, -1), sequence.ids_T)
         mask_BL[row, :T] = True
     return SpelledBatch(tables.chars, index_BL, ids_BL, np.zeros((B, L), np.int32), mask_BL)
 

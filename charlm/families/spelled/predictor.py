@@ -63,7 +63,7 @@ def read_codes(
         return (jax.tree.map(lambda x: x[None], packed),), None
     chars_BLC = units.spellings.rows(np.where(mask_BL, codes_BL, 0))
     spelled_BLD = cache.read(module_params, chars_BLC)
-    return (spelled_BLD, np.maximum(codes_BL, -1), np.zeros_like(codes_BL), mask_BL), "contextualize"
+    return (spelled_BLD, units.spellings.ids(codes_BL), np.zeros_like(codes_BL), mask_BL), "contextualize"
 
 
 def put_in(cache: WordCache, module_params: Params, units: SpelledUnits, codes: np.ndarray) -> CacheStats:
@@ -71,6 +71,28 @@ def put_in(cache: WordCache, module_params: Params, units: SpelledUnits, codes: 
     if (codes < 0).any():
         cache.warm(module_params, units.spellings.rows(codes[codes < 0]))
     return cache.stats
+
+
+def spelled_programs(model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+    """Returns compiled functions for states and log-probabilities, which take a method of the model and its inputs.
+
+    They are `SubwordPredictor._programs` of models whose inputs are those of `read_codes`.
+    """
+
+    def states(p: Params, method: str | None, *inputs: Tree) -> jax.Array:
+        output = applied(model, {"params": p}, method=method)(*inputs)
+        return getattr(output, "transformer", output).states_BLD.astype(np.float32)
+
+    def fill(p: Params, method: str | None, *inputs: Tree) -> jax.Array:
+        return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs).logits)
+
+    return jax.jit(states, static_argnums=1), jax.jit(fill, static_argnums=1)
+
+
+def spelled_probing(model: nn.Module) -> Callable[..., dict[str, list[jax.Array]]]:
+    """Returns a compiled function for the attention, which takes what those of `spelled_programs` take."""
+    run = lambda p, method, *inputs: probed(model, p, *inputs, method=method)[1]
+    return jax.jit(run, static_argnums=1)
 
 
 class Fills(Protocol):

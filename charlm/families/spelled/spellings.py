@@ -57,6 +57,14 @@ class Spellings:
             self._numbers.update((spelling, start + n) for n, spelling in enumerate(new))
         return np.array([what if isinstance(what, int) else -1 - self._numbers[what] for what in read], np.int32)
 
+    def of_words(self, codes: np.ndarray) -> np.ndarray:
+        """Returns codes of the same spellings, one code for each spelling; here, the codes themselves."""
+        return codes
+
+    def ids(self, codes: np.ndarray) -> np.ndarray:
+        """Returns what a `SpelledBatch` says of codes in `ids_SBL`: rows of the table, and -1 for spellings."""
+        return np.maximum(codes, -1)
+
     def rows(self, codes: np.ndarray) -> np.ndarray:
         """Returns the characters uint16 [..., C] of codes [...]; zeros at codes that are no spellings."""
         spelled = codes < 0

@@ -61,7 +61,8 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         """Returns a shape with room for the distinct spellings of each group."""
         counts = np.zeros(len(self.buckets), np.int64)
         for group in groups:
-            chars_UC = self.spellings.rows(_spelled(np.concatenate([row.content[:, 0] for row in group])))
+            codes_N = np.concatenate([row.content[:, 0] for row in group])
+            chars_UC = self.spellings.rows(_spelled(self.spellings.of_words(codes_N)))
             bucket_U = bucket_of((chars_UC != 0).sum(axis=1), self.buckets)
             counts = np.maximum(counts, np.bincount(bucket_U, minlength=len(self.buckets)))
         table = [round_up(n, LEAST_ROWS) for n in np.ceil(counts * (1 + slack)).astype(int).tolist()]
@@ -85,14 +86,15 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         for b, row in enumerate(rows):
             codes_BL[b, : row.length], types_BL[b, : row.length] = row.content.T
             mask_BL[b, : row.length] = True
-        codes_U = _spelled(codes_BL)
+        words_BL = self.spellings.of_words(codes_BL)
+        codes_U = _spelled(words_BL)
         laid = _tables(self.spellings.rows(codes_U), shape)
         if laid is None:
             return None
         tables, row_U = laid
         index_BL, spelled_BL = np.zeros((B, L), np.int32), codes_BL < 0
-        index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, codes_BL[spelled_BL])]
-        return SpelledBatch(tables, index_BL, np.maximum(codes_BL, -1), types_BL, mask_BL)
+        index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, words_BL[spelled_BL])]
+        return SpelledBatch(tables, index_BL, self.spellings.ids(codes_BL), types_BL, mask_BL)
 
 
 class WordUnits(SpelledUnits):

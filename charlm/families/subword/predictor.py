@@ -156,9 +156,8 @@ class SubwordPredictor(Predictor):
                 yield chosen, self._states(self._params, *reader._inputs(ids_BL, mask_BL, under))
 
         read = read_windows(pieces, self._longest, self._width, run)
-        return [
-            self._encoding(text, found, unit, *states) for text, found, states in zip(texts, pieces, read, strict=True)
-        ]
+        rows = zip(texts, pieces, read, strict=True)
+        return [reader._encoding(text, found, unit, *states) for text, found, states in rows]
 
     def _texts(self, texts: Sequence[str]) -> list[Text]:
         """Returns the pieces of texts."""

@@ -15,11 +15,11 @@ import jax
 import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
-from charlm.core.types import Params, Tree
+from charlm.core.types import Tree
 from charlm.families.gaps import Length
 from charlm.families.predictor import list_to_cache
 from charlm.families.pretrained import Pretrained
-from charlm.families.spelled.predictor import put_in, read_codes
+from charlm.families.spelled.predictor import put_in, read_codes, spelled_probing, spelled_programs
 from charlm.families.subword.gaps import Gap, find_gaps
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.predictor import SubwordPredictor
@@ -30,7 +30,6 @@ from charlm.families.xrayemb.chars import END
 from charlm.families.xrayemb.encoder import XREncoder
 from charlm.families.xrayemb.policies import Policy
 from charlm.families.xrayemb.units import XRayEmbUnits
-from charlm.nn.apply import applied
 from charlm.nn.probes import probed
 from charlm.text.subwords import Subwords, SubwordTokenizer
 
@@ -85,24 +84,10 @@ class XRayEmbPredictor(SubwordPredictor):
         return error
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-        """Returns compiled functions for states and log-probabilities, which take a method of the model and its inputs.
-
-        See `SubwordPredictor`.
-        """
-
-        def states(p: Params, method: str | None, *inputs: Tree) -> jax.Array:
-            output = applied(model, {"params": p}, method=method)(*inputs)
-            return getattr(output, "transformer", output).states_BLD.astype(np.float32)
-
-        def fill(p: Params, method: str | None, *inputs: Tree) -> jax.Array:
-            return jax.nn.log_softmax(applied(model, {"params": p}, method=method)(*inputs).logits)
-
-        return jax.jit(states, static_argnums=1), jax.jit(fill, static_argnums=1)
+        return spelled_programs(model)
 
     def _probing(self, model: nn.Module) -> Callable[..., dict[str, list[jax.Array]]]:
-        """Returns a compiled function for the attention, which takes what those of `_programs` take."""
-        run = lambda p, method, *inputs: probed(model, p, *inputs, method=method)[1]
-        return jax.jit(run, static_argnums=1)
+        return spelled_probing(model)
 
     def _views_of(
         self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window

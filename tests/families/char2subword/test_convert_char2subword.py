@@ -106,7 +106,7 @@ def test_changes_reach_the_module():
     assert found.config.characters.remat
     assert found.config.characters.scan_layers
     assert found.metadata["model"]["characters"]["dtype"] == "bfloat16"
-    with pytest.raises(ValueError, match="mode='half': expected full or hybrid"):
+    with pytest.raises(ValueError, match="mode='half': expected full, hybrid or gated"):
         from_pretrained(spelled(), mode="half")
     with pytest.raises(ValueError, match="mode cannot be changed in a BertConfig"):
         from_pretrained(release("bert"), mode="full")
