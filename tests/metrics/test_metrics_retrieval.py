@@ -8,6 +8,15 @@ import pytest
 from charlm.metrics import per_example_ranking, per_query_retrieval, score_from_statistics
 
 RECALL_AT = (5, 20)
+# What ranx 0.3.21 says of `case`, in the order of `NAMES`.
+OF_RANX = [
+    [0.125, 0.125, 0.1450984151, 0.1412173203, 0, 0.5],
+    [0.5, 0.5, 0.1527331112, 0.2222222222, 0.3333333333, 0.3333333333],
+    [0.5, 0.5, 0.6309297536, 0.5, 1, 1],
+    [0.0666666667, 0, 0, 0.0938279626, 0, 0.5],
+    [0.0263157895, 0, 0, 0.0263157895, 0, 0],
+    [0.0454545455, 0, 0, 0.0454545455, 0, 0],
+]
 NAMES = ("mrr", "mrr@10", "ndcg@10", "map", "recall@5", "recall@20")
 
 
@@ -52,6 +61,11 @@ def test_more_right_documents_than_the_depth():
 def test_wrong_values_are_refused(relevant, scores, message):
     with pytest.raises(ValueError, match=message):
         per_query_retrieval(relevant, scores)
+
+
+def test_figures_of_ranx():
+    scores, relevant = case()
+    np.testing.assert_allclose(per_query_retrieval(relevant, scores, RECALL_AT)[:, 1:], OF_RANX, atol=1e-9)
 
 
 def test_ranx_says_the_same():
