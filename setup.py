@@ -22,6 +22,7 @@ EXTRAS = {
     # pyarrow <26. datasketch finds near duplicates, warcio reads the WET files of Common Crawl.
     "beam": ["apache-beam>=2.77,<3", "datasketch>=2,<3", "warcio>=1.7,<2"],
     "docs": ["sphinx>=8", "myst-parser>=4", "furo"],  # builds the pages of docs/
+    "search": ["faiss-cpu>=1.9"],  # approximate search in large indexes
     "serve": SERVE,
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],
     "test": [

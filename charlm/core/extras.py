@@ -22,6 +22,7 @@ class _Package(NamedTuple):
 _PACKAGES = {
     "apache_beam": _Package("apache-beam", "beam"),
     "datasketch": _Package("datasketch", "beam"),
+    "faiss": _Package("faiss-cpu", "search"),
     "flatbuffers": _Package("flatbuffers", "export"),
     "matplotlib": _Package("matplotlib", "eval"),
     "pyarrow": _Package("pyarrow", ""),

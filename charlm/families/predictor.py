@@ -206,6 +206,22 @@ class Predictor(abc.ABC):
           ValueError: `texts` is one string, `batch_size` is not positive, or the model has no such unit.
         """
 
+    def positions(self, texts: Iterable[str], batch_size: int = 32, longest: int | None = None) -> list[np.ndarray]:
+        """Returns the states of the positions that the model reads of each text, float32 [L, D], for pooling.
+
+        Special tokens are among them where the family's models are pooled with them, as sentence-transformers does.
+        Here, the positions are the words.
+
+        Args:
+          texts: any texts.
+          batch_size: texts that are read at a time.
+          longest: most positions of a text; the others are left out. None: all, in windows where the model is shorter.
+
+        Raises:
+          ValueError: `texts` is one string, or `batch_size` is not positive.
+        """
+        return [found.vectors_WD[:longest] for found in self.encode(texts, batch_size)]
+
     def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
         """Returns the words that are read from characters, and these characters, uint16 [U, C], as `cache` knows them.
 

@@ -94,6 +94,14 @@ def windows(text: Text, longest: int) -> list[Window]:
     return [Window(text.prefix + text.ids[a:b] + text.suffix, len(text.prefix), a, b) for a, b in pairs]
 
 
+def beginning(text: Text, longest: int | None) -> Text:
+    """Returns the part of a text that fits `longest` positions, special tokens included; None: the whole text."""
+    if longest is None:
+        return text
+    part = slice(max(0, longest - len(text.prefix) - len(text.suffix)))
+    return text._replace(ids=text.ids[part], offsets=text.offsets[part], words=text.words[part])
+
+
 def read_windows(
     texts: Sequence[Text],
     longest: int,

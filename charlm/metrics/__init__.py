@@ -21,7 +21,7 @@ from charlm.metrics.compare import (
     score_from_statistics,
     score_of,
 )
-from charlm.metrics.ranking import RECALL_AT, per_example_ranking, ranking_scores
+from charlm.metrics.ranking import RECALL_AT, per_example_ranking, per_query_retrieval, ranking_scores
 from charlm.metrics.tagging import entity_scores, entity_spans, per_example_entities, per_example_tags, tag_scores
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "per_example_numbers",
     "per_example_ranking",
     "per_example_tags",
+    "per_query_retrieval",
     "ranking_scores",
     "regression_scores",
     "score_from_statistics",

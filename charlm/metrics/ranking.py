@@ -12,7 +12,7 @@ passage have no score: they are left out of the means, as in trec_eval, and coun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -74,32 +74,59 @@ def per_example_ranking(
     return np.array([_query(gains[i], values[i], recall_at) for i in positions.values()])
 
 
+def per_query_retrieval(
+    relevant: Sequence[Mapping[int, float]], scores_QN: np.ndarray, recall_at: Sequence[int] = RECALL_AT
+) -> np.ndarray:
+    """Returns a row for each query, as `per_example_ranking` does, where every query ranks the same N documents.
+
+    Args:
+      relevant: for each query the relevance of documents, by their columns; the others have relevance 0.
+      scores_QN: the score of each document.
+      recall_at: the values of K.
+
+    Raises:
+      ValueError: the lengths differ, a score is not a number, or a relevance is negative or of no such document.
+    """
+    check_lengths(relevant, scores_QN, "queries")
+    if not np.isfinite(scores_QN).all():
+        raise ValueError(f"query {int(np.argwhere(~np.isfinite(scores_QN))[0, 0])}: a score is not a finite number")
+    rows = []
+    for q, (found, scores_N) in enumerate(zip(relevant, scores_QN, strict=True)):
+        gains_N = np.zeros(len(scores_N))
+        for column, gain in found.items():
+            if not 0 <= column < len(scores_N) or not 0 <= gain < np.inf:
+                raise ValueError(f"query {q}: relevance {gain} of document {column}, of {len(scores_N)}")
+            gains_N[column] = gain
+        rows.append(_query(gains_N, np.asarray(scores_N), recall_at))
+    return np.array(rows)
+
+
 def _query(gains: np.ndarray, scores: np.ndarray, recall_at: Sequence[int]) -> list[float]:
     """Returns the row of one query."""
-    right_total = int((gains > 0).sum())
+    right_gains, right_scores = gains[gains > 0], scores[gains > 0]
+    right_total = len(right_gains)
     if not right_total:
         return [0.0] * (5 + len(recall_at))
-    discounts = 1 / np.log2(np.arange(len(gains)) + 2)
+    discounts = 1 / np.log2(np.arange(max(_DEPTH, right_total)) + 2)
     discounts[_DEPTH:] = 0
     reciprocal, reciprocal_at, dcg, precision = 0.0, 0.0, 0.0, 0.0
     recall = np.zeros(len(recall_at))
-    before = right_before = 0
-    for score in np.unique(scores)[::-1]:
-        tied = gains[scores == score]
-        size, right = len(tied), int((tied > 0).sum())
+    right_before = 0
+    for score in np.unique(right_scores)[::-1]:  # passages that are not right only take places
+        right = int((right_scores == score).sum())
+        before, size = int((scores > score).sum()), int((scores == score).sum())
         ranks = np.arange(before + 1, before + size + 1)
-        dcg += float(tied.mean() * discounts[ranks - 1].sum())
-        if right:
-            if not right_before:
-                chances = _first_right(size, right)
-                reciprocal = float((chances / ranks).sum())
-                reciprocal_at = float((chances / ranks)[ranks <= _DEPTH].sum())
-            # For a right passage at place j of the tied passages: the mean number of right passages up to it.
-            up_to = right_before + 1 + np.arange(size) * ((right - 1) / max(size - 1, 1))
-            precision += float((right / size * up_to / ranks).sum())
-            recall += [right * min(max(k - before, 0), size) / size for k in recall_at]
-        before, right_before = before + size, right_before + right
-    ideal = float(np.sort(gains)[::-1] @ discounts)
+        dcg += float(right_gains[right_scores == score].sum() / size * discounts[before : before + size].sum())
+        if not right_before:
+            chances = _first_right(size, right)
+            reciprocal = float((chances / ranks).sum())
+            reciprocal_at = float((chances / ranks)[ranks <= _DEPTH].sum())
+        # For a right passage at place j of the tied passages: the mean number of right passages up to it.
+        up_to = right_before + 1 + np.arange(size) * ((right - 1) / max(size - 1, 1))
+        precision += float((right / size * up_to / ranks).sum())
+        recall += [right * min(max(k - before, 0), size) / size for k in recall_at]
+        right_before += right
+    ideal = float(np.sort(right_gains)[::-1] @ discounts[:right_total])
     return [1.0, reciprocal, reciprocal_at, dcg / ideal, precision / right_total, *(recall / right_total).tolist()]
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import abc
 import difflib
 import functools
+import hashlib
 import re
 import shutil
 import subprocess
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata, resources
 from types import MappingProxyType
 from typing import IO, NamedTuple
@@ -78,11 +80,15 @@ class SymSpell(Defence):
     A word of a sentence becomes the nearest word of the dictionary, the most frequent one of several; texts are
     corrected by SymSpell's compound correction, which also joins and cuts words. Words of the dictionary
     stay as they are, and so do words that are near none of them or have other characters than ASCII letters.
+
+    Args:
+      words: further words with their counts, such as those of the documents that are searched. Their shares are brought
+        to the scale of the dictionary's counts and added to these, so that frequent words of the documents win.
     """
 
     _DISTANCE = 2
 
-    def __init__(self) -> None:
+    def __init__(self, words: Mapping[str, int] | None = None) -> None:
         """Loads the dictionary, which takes seconds; raises ValueError if symspellpy is not installed."""
         self._package = extras.load("--defence=symspell", "symspellpy")
         self.version = f"symspell {metadata.version('symspellpy')}"
@@ -90,8 +96,18 @@ class SymSpell(Defence):
         files = resources.files("symspellpy")
         self._speller.load_dictionary(str(files / "frequency_dictionary_en_82_765.txt"), 0, 1)
         self._speller.load_bigram_dictionary(str(files / "frequency_bigramdictionary_en_243_342.txt"), 0, 2)
+        if words:
+            self._add(words)
         self._nearest = functools.lru_cache(1 << 16)(self._found)
         self._compound = functools.lru_cache(1 << 12)(self._corrected)
+
+    def _add(self, words: Mapping[str, int]) -> None:
+        """Adds words to the dictionary; those with other characters than ASCII letters are never corrected to."""
+        known = {word: count for word, count in words.items() if _RUN.fullmatch(word) and " " not in word}
+        total, listed = sum(known.values()), "\n".join(f"{word} {count}" for word, count in sorted(known.items()))
+        for word, count in known.items():
+            self._speller.create_dictionary_entry(word.lower(), round(count / total * self._package.SymSpell.N))
+        self.version += f" {len(known)} words {hashlib.sha256(listed.encode()).hexdigest()[:16]}"
 
     def edits(self, text: str) -> list[Edit]:
         """Returns the corrections of all runs of words with single spaces between them."""
@@ -218,7 +234,7 @@ class Normal(Defence):
         return _fold(plain) if _folded(others)[at] else plain
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
     """A defence: what makes it, what it does, and the optional package or program that it needs; "": none."""
 
     make: Callable[[], Defence]
@@ -229,27 +245,36 @@ class _Entry(NamedTuple):
 
 DEFENCES = MappingProxyType(
     {
-        "symspell": _Entry(SymSpell, "the spelling corrector SymSpell, English (extra [defence])", "symspellpy"),
-        "hunspell": _Entry(Hunspell, "the spelling corrector Hunspell, English (the program)", program=PROGRAM),
-        "nfkc": _Entry(Normal, "NFKC, lookalikes folded to ASCII, invisible characters removed"),
+        "symspell": Entry(SymSpell, "the spelling corrector SymSpell, English (extra [defence])", "symspellpy"),
+        "hunspell": Entry(Hunspell, "the spelling corrector Hunspell, English (the program)", program=PROGRAM),
+        "nfkc": Entry(Normal, "NFKC, lookalikes folded to ASCII, invisible characters removed"),
     }
 )
 
 
-def parsed(spec: str) -> tuple[str, ...]:
+def words_in(texts: Iterable[str]) -> Counter[str]:
+    """Returns how often each word of letters occurs in texts, in lower case; what `SymSpell` takes as its words."""
+    return Counter(word.lower() for text in texts for word in _WORD.findall(text))
+
+
+def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
     """Returns the names of the defences in "name" or "name+name", which work one after the other.
+
+    Args:
+      spec: the names.
+      known: the table of defences.
 
     Raises:
       ValueError: a name is unknown or named twice, or the package or program of a defence is not installed.
     """
     names = tuple(name.strip() for name in spec.split("+"))
     for name in names:
-        if name not in DEFENCES:
-            near = did_you_mean(name, DEFENCES)
-            raise ValueError(f"--defence={spec}: {name!r} is not one of {', '.join(DEFENCES)}{near}")
-        if DEFENCES[name].package:
-            extras.check(f"--defence={spec}", DEFENCES[name].package)
-        if DEFENCES[name].program and shutil.which(DEFENCES[name].program) is None:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise ValueError(f"--defence={spec}: {name!r} is not one of {', '.join(known)}{near}")
+        if known[name].package:
+            extras.check(f"--defence={spec}", known[name].package)
+        if known[name].program and shutil.which(known[name].program) is None:
             raise ValueError(f"--defence={spec}: {PROGRAM} is not installed: apt install {PROGRAM} {DICTIONARY}")
     if len(set(names)) < len(names):
         raise ValueError(f"--defence={spec}: a defence is named twice")

@@ -36,7 +36,7 @@ from charlm.families.spelled.units import SpelledUnits, WordUnits
 from charlm.families.subword.gaps import Gap
 from charlm.families.units import Encoded, Joined
 from charlm.families.views import MOST_SHOWN, AttentionMap, AttentionView, Views, checked_most, layers_of, refuse_empty
-from charlm.families.windows import Text, Window, batches, read_gaps, read_windows, window_around, windows
+from charlm.families.windows import Text, Window, batches, beginning, read_gaps, read_windows, window_around, windows
 from charlm.nn.apply import applied
 from charlm.nn.probes import probed
 
@@ -200,6 +200,21 @@ class WordPredictor(Predictor):
             raise ValueError(f"unit={unit!r}: a {self.name} never splits a word into pieces; expected 'words'")
         units = self._units.fresh()
         read = [self._text(encoded, units) for encoded in units.encode(texts)]
+        states = self._read(read, units, batch_size)
+        return [
+            Encoding([text[a:b] for a, b in found.offsets], found.offsets, inner_WD, whole_LD.mean(axis=0))
+            for text, found, (inner_WD, whole_LD) in zip(texts, read, states, strict=True)
+        ]
+
+    def positions(self, texts: Iterable[str], batch_size: int = 32, longest: int | None = None) -> list[np.ndarray]:
+        """Returns the states of all positions of each text, special tokens included; see `Predictor.positions`."""
+        units, most = self._units.fresh(), None if longest is None else min(longest, self._longest)
+        encoded = units.encode(checked_texts(texts, batch_size))
+        read = [beginning(self._text(one, units), most) for one in encoded]
+        return [whole_LD for _, whole_LD in self._read(read, units, batch_size)]
+
+    def _read(self, read: Sequence[Text], units: WordUnits, batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns the states of texts, see `read_windows`; `units` knows their spellings."""
 
         def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
             ids = [window.ids for _, window in parts]
@@ -207,11 +222,7 @@ class WordPredictor(Predictor):
                 inputs, method = self._inputs(units, codes_BL, mask_BL)
                 yield chosen, self._states(self._params, *inputs, method=method)
 
-        states = read_windows(read, self._longest, self.config.hidden, run)
-        return [
-            Encoding([text[a:b] for a, b in found.offsets], found.offsets, inner_WD, whole_LD.mean(axis=0))
-            for text, found, (inner_WD, whole_LD) in zip(texts, read, states, strict=True)
-        ]
+        return read_windows(read, self._longest, self.config.hidden, run)
 
     def views(self, text: str, most: int = MOST_SHOWN) -> Views:
         """Returns the attention between the words of a text, and before it that inside words, if the family has any.

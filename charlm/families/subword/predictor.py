@@ -48,6 +48,7 @@ from charlm.families.windows import (
     Text,
     Window,
     batches,
+    beginning,
     one_ahead,
     read_gaps,
     read_windows,
@@ -146,18 +147,31 @@ class SubwordPredictor(Predictor):
         texts = checked_texts(texts, batch_size)
         if unit not in ("words", "pieces"):
             raise ValueError(f"unit={unit!r}: expected 'words' or 'pieces'")
-        reader, unknown = self._fresh(), self.tokenizer.special.unk
+        reader = self._fresh()
         pieces = reader._texts(texts)
+        read = reader._read(pieces, batch_size)
+        return [
+            reader._encoding(text, found, unit, *states)
+            for text, found, states in zip(texts, pieces, read, strict=True)
+        ]
+
+    def positions(self, texts: Iterable[str], batch_size: int = 32, longest: int | None = None) -> list[np.ndarray]:
+        """Returns the states of all positions of each text, special tokens included; see `Predictor.positions`."""
+        reader, most = self._fresh(), None if longest is None else min(longest, self._longest)
+        pieces = [beginning(text, most) for text in reader._texts(checked_texts(texts, batch_size))]
+        return [whole_LD for _, whole_LD in reader._read(pieces, batch_size)]
+
+    def _read(self, pieces: Sequence[Text], batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Returns the states of texts, see `read_windows`; what reads them is `_fresh`."""
+        unknown = self.tokenizer.special.unk
 
         def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
             ids = [window.ids for _, window in parts]
             for chosen, ids_BL, mask_BL in batches(ids, batch_size, self._longest, self._pad, encoder=self._splits):
                 under = [pieces[t].under(window, unknown) for t, window in (parts[n] for n in chosen)]
-                yield chosen, self._states(self._params, *reader._inputs(ids_BL, mask_BL, under))
+                yield chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, under))
 
-        read = read_windows(pieces, self._longest, self._width, run)
-        rows = zip(texts, pieces, read, strict=True)
-        return [reader._encoding(text, found, unit, *states) for text, found, states in rows]
+        return read_windows(pieces, self._longest, self._width, run)
 
     def _texts(self, texts: Sequence[str]) -> list[Text]:
         """Returns the pieces of texts."""

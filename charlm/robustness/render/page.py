@@ -52,8 +52,13 @@ _BODY = """<header>
 </main>"""
 
 
-def html(report: Report, view: View) -> str:
-    """Returns the whole page."""
+def html(report: Report, view: View | None = None) -> str:
+    """Returns the whole page.
+
+    Args:
+      report: what it says.
+      view: the measurements that plots are drawn of; None: there are no plots.
+    """
     css = resources.files("charlm.robustness.render").joinpath("page.css").read_text(encoding="utf-8")
     contents = [f'<li><a href="#{s.key}">{escaped(s.title)}</a></li>' for s in report.sections]
     body = _BODY.format(
@@ -66,7 +71,7 @@ def html(report: Report, view: View) -> str:
     return page(report.title, css, body)
 
 
-def _section(section: Section, view: View) -> str:
+def _section(section: Section, view: View | None) -> str:
     blocks = "\n".join(_block(block, view) for block in section.blocks)
     heading = f'<h2 id="{section.key}-title">{escaped(section.title)}</h2>'
     start = f'<section id="{section.key}" aria-labelledby="{section.key}-title">'
@@ -75,7 +80,7 @@ def _section(section: Section, view: View) -> str:
     return f"{start}\n{heading}\n{blocks}\n</section>"
 
 
-def _block(block: Block, view: View) -> str:
+def _block(block: Block, view: View | None) -> str:
     match block:
         case Table():
             return _table(block)
@@ -85,6 +90,7 @@ def _block(block: Block, view: View) -> str:
             text = escaped(block.text, keep_lines=True)
             return f'<pre tabindex="0" role="region" aria-label="Command"><code>{text}</code></pre>'
         case Plot():
+            assert view is not None, f"the plot {block.name} needs the measurements"
             return PLOTS[block.name](view)
         case Grid():
             items = [_card(item) if isinstance(item, Card) else _table(item) for item in block.items]

@@ -1,0 +1,280 @@
+"""Measures retrieval: embeds documents once and queries under every noise, with and without a spelling corrector.
+
+`measure` returns what `report` writes. Open it to change what is compared or how the shown queries are chosen. The
+search is exact: one product of the queries' vectors and the documents'.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.api.model import Model, load
+from charlm.core.durable import replacing
+from charlm.core.types import JsonObject
+from charlm.evaluate_retrieval.data import RetrievalData, read_beir, read_squad_index
+from charlm.evaluate_retrieval.settings import RECALLS, SCORES, WITH_WORDS, Level, RetrievalSettings, planned
+from charlm.metrics import paired_bootstrap, per_query_retrieval, score_from_statistics, score_of
+from charlm.search.vectors import digest_of, identity, vectors_of
+from charlm.text.defences import Defence, SymSpell, defence_of, words_in
+from charlm.text.noise import Noiser
+from charlm.text.noise.misspellings import Misspellings
+
+log = logging.getLogger("charlm")
+
+FORMAT = 1
+SHOWN = 10  # queries that the report shows with what each system finds
+_AT_A_TIME = 256  # queries whose scores of all documents are in memory at once
+_KIND = "ranking"
+
+
+class System(NamedTuple):
+    """A model, behind a spelling corrector or alone.
+
+    Attributes:
+      name: in the report.
+      model: the model that embeds queries.
+      spec: the corrector; "": none.
+      documents_ND: unit vectors of the documents.
+      key: what its rows are known by: both models and the documents.
+    """
+
+    name: str
+    model: Model
+    spec: str
+    documents_ND: np.ndarray
+    key: str
+
+
+class Measured(NamedTuple):
+    """The rows of every system under every noise, each the mean over seeds, and those of each seed."""
+
+    rows: dict[tuple[str, str], np.ndarray]
+    by_seed: dict[tuple[str, str], list[np.ndarray]]
+
+
+def measure(settings: RetrievalSettings) -> JsonObject:
+    """Returns all numbers of a report, see `charlm.evaluate_retrieval.report.write_report`.
+
+    Raises:
+      ValueError: a setting, a file or a model is wrong.
+      OSError: the folder of the report or the cache of vectors cannot be written.
+    """
+    levels, notes = planned(settings)
+    data = (read_beir(Path(settings.beir), settings.split) if settings.beir else read_squad_index(settings.squad)).some(
+        settings.queries, settings.query_seed
+    )
+    log.info("%d documents, %d queries", len(data.documents), len(data.queries))
+    bench = Bench(settings, data)
+    measured = bench.run(levels)
+    return {
+        "format": FORMAT,
+        "settings": settings.to_dict(),
+        "metric": settings.metric,
+        "documents": len(data.documents),
+        "queries": len(data.queries),
+        "systems": [
+            {"name": one.name, "model": one.model.path, "defence": one.spec, "title": one.model.pretrained.title}
+            for one in bench.systems
+        ],
+        "noise": [level.name for level in levels],
+        "scores": list(_scores(settings, measured)),
+        "comparisons": list(_comparisons(settings, [one.name for one in bench.systems], levels, measured)),
+        "shown": bench.shown(levels, measured),
+        "notes": notes,
+    }
+
+
+class Bench:
+    """Documents, queries and systems.
+
+    Args:
+      settings: which they are.
+      data: documents and queries.
+
+    Attributes:
+      systems: the systems, in the order of the report.
+    """
+
+    def __init__(self, settings: RetrievalSettings, data: RetrievalData) -> None:
+        self._settings, self._data = settings, data
+        self._texts = list(data.queries.values())
+        self._documents = list(data.documents)
+        columns = {name: n for n, name in enumerate(self._documents)}
+        self._relevant = [{columns[d]: gain for d, gain in data.relevant[q].items()} for q in data.queries]
+        self._judged = json.dumps([sorted(found.items()) for found in self._relevant])
+        self._misspellings = Misspellings.read(settings.misspellings) if settings.misspellings else None
+        self._chains = {spec: self._chain(spec) for spec in settings.defence}
+        self.systems = list(self._systems())
+
+    def _chain(self, spec: str) -> list[Defence]:
+        words = words_in(self._data.documents.values()) if WITH_WORDS in spec.split("+") else None
+        return [SymSpell(words) if name == WITH_WORDS else defence_of(name) for name in spec.split("+")]
+
+    def _systems(self) -> Iterator[System]:
+        shared = self._embedded(load(self._settings.documents)) if self._settings.documents else None
+        for path in self._settings.models:
+            model = load(path, batch_size=self._settings.batch_size)
+            vectors_ND, by = self._embedded(model) if shared is None else shared
+            width = model.encode("a", normalize=True).shape[0]
+            if width != vectors_ND.shape[1]:
+                raise ValueError(f"{path} makes vectors of {width} numbers, the documents' have {vectors_ND.shape[1]}")
+            key = digest_of([identity(model), by, self._settings.query_prompt, self._judged])
+            for spec in ("", *self._settings.defence):
+                yield System(f"{path} behind {spec}" if spec else path, model, spec, vectors_ND, key)
+
+    def _embedded(self, model: Model) -> tuple[np.ndarray, str]:
+        """Returns the vectors of the documents, and a digest of what made them."""
+        texts, by = list(self._data.documents.values()), identity(model)
+        prompt = self._settings.document_prompt or None
+        return vectors_of(model, texts, by, prompt_name=prompt), digest_of([by, prompt or "", *texts])
+
+    def asked(self, level: Level, seed: int) -> list[str]:
+        """Returns the queries under a noise."""
+        if level.noise is None:
+            return self._texts
+        noiser = Noiser(level.noise, seed, self._misspellings)
+        return [noiser.text(text, key=name).text for name, text in self._data.queries.items()]
+
+    def corrected(self, texts: Sequence[str], spec: str) -> list[str]:
+        """Returns queries as a corrector leaves them; "" changes nothing."""
+        found = list(texts)
+        for defence in self._chains.get(spec, ()):
+            found = [defence.text(text, 0).text for text in found]
+        return found
+
+    def run(self, levels: Sequence[Level]) -> Measured:
+        """Returns the rows of `per_query_retrieval` of every system under every noise."""
+        by_seed: dict[tuple[str, str], list[np.ndarray]] = {}
+        for level in levels:
+            first = self._settings.first_seed
+            seeds = range(first, first + self._settings.seeds) if level.noise else [first]
+            for seed in seeds:
+                texts = self.asked(level, seed)
+                read = {spec: self.corrected(texts, spec) for spec in ("", *self._settings.defence)}
+                for system in self.systems:
+                    rows = self._rows(system, read[system.spec])
+                    by_seed.setdefault((system.name, level.name), []).append(rows)
+            for system in self.systems:
+                found = score_from_statistics(_KIND, _mean(by_seed, system, level).sum(axis=0), recall_at=RECALLS)
+                log.info(
+                    "%s, %s: %s %.3f", level.name, system.name, self._settings.metric, found[self._settings.metric]
+                )
+        return Measured({key: np.mean(rows, axis=0) for key, rows in by_seed.items()}, by_seed)
+
+    def _rows(self, system: System, texts: Sequence[str]) -> np.ndarray:
+        """Returns a system's rows for queries as it reads them, from the folder of the report if they are there."""
+        path = Path(self._settings.out) / "rows" / f"{digest_of([system.key, *texts])[:40]}.npy"
+        if path.is_file():
+            try:
+                rows = np.load(path, allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                log.warning("%s is damaged: it is measured again (%s)", path, error)
+            else:
+                if rows.shape == (len(texts), 5 + len(RECALLS)):
+                    return rows
+        vectors_QD = self.embed(system, texts)
+        parts = []
+        for start in range(0, len(texts), _AT_A_TIME):
+            part = slice(start, start + _AT_A_TIME)
+            parts.append(per_query_retrieval(self._relevant[part], vectors_QD[part] @ system.documents_ND.T, RECALLS))
+        rows = np.concatenate(parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.save(file, rows)
+        return rows
+
+    def embed(self, system: System, texts: Sequence[str]) -> np.ndarray:
+        """Returns the unit vectors of queries, float32 [Q, D]."""
+        return system.model.encode(texts, normalize=True, prompt_name=self._settings.query_prompt or None)
+
+    def shown(self, levels: Sequence[Level], measured: Measured) -> list[JsonObject]:
+        """Returns queries with typos and what each system finds.
+
+        They are taken from the noises in turn, each time the next query, in the order of the data, on which the systems
+        differ in whether a right document comes first. With one system it is the next one on which it fails.
+        """
+        noisy = [level for level in levels if level.noise is not None]
+        left = {level.name: self._differing(level, measured) for level in noisy}
+        chosen: list[tuple[Level, int]] = []
+        taken: set[int] = set()
+        for level in itertools.cycle(noisy):
+            if len(chosen) == SHOWN or not any(left.values()):
+                break
+            found = next((q for q in left[level.name] if q not in taken), None)
+            left[level.name] = [] if found is None else [q for q in left[level.name] if q != found]
+            if found is not None:
+                chosen.append((level, found))
+                taken.add(found)
+        return [self._entry(level, q) for level, q in chosen]
+
+    def _differing(self, level: Level, measured: Measured) -> list[int]:
+        first = np.stack([measured.by_seed[one.name, level.name][0][:, 1] == 1 for one in self.systems])
+        differs = first.any(axis=0) != first.all(axis=0) if len(first) > 1 else ~first[0]
+        return np.flatnonzero(differs).tolist()
+
+    def _entry(self, level: Level, q: int) -> JsonObject:
+        asked = self.asked(level, self._settings.first_seed)[q]
+        found = []
+        for system in self.systems:
+            (read,) = self.corrected([asked], system.spec)
+            scores_N = system.documents_ND @ self.embed(system, [read])[0]
+            best = int(scores_N.argmax())
+            right = max(self._relevant[q], key=lambda n: scores_N[n])
+            found.append(
+                {
+                    "system": system.name,
+                    "read": read,
+                    "rank": int((scores_N > scores_N[right]).sum()) + 1,
+                    "first": self._data.documents[self._documents[best]],
+                }
+            )
+        return {"noise": level.name, "query": self._texts[q], "asked": asked, "found": found}
+
+
+def _mean(by_seed: Mapping[tuple[str, str], Sequence[np.ndarray]], system: System, level: Level) -> np.ndarray:
+    return np.mean(by_seed[system.name, level.name], axis=0)
+
+
+def _scores(settings: RetrievalSettings, measured: Measured) -> Iterator[JsonObject]:
+    """Yields every score of every system under every noise with its interval, a bootstrap over queries."""
+    for (system, noise), rows in measured.rows.items():
+        nothing = rows * (np.arange(rows.shape[1]) == 0)  # a system without any right document
+        for name in SCORES:
+            score = score_of(_KIND, name, recall_at=RECALLS)
+            found = paired_bootstrap(rows, nothing, score, settings.samples)
+            of_seeds = [float(score(one.sum(axis=0)[None])[0]) for one in measured.by_seed[system, noise]]
+            yield {
+                "system": system,
+                "noise": noise,
+                "score": name,
+                "value": found.a,
+                "low": found.low,
+                "high": found.high,
+                "by_seed": of_seeds,
+            }
+
+
+def _comparisons(
+    settings: RetrievalSettings, systems: Sequence[str], levels: Sequence[Level], measured: Measured
+) -> Iterator[JsonObject]:
+    """Yields the difference of the main score of every two systems under every noise, on the same resamples."""
+    score = score_of(_KIND, settings.metric, recall_at=RECALLS)
+    for level in levels:
+        for a, b in itertools.combinations(systems, 2):
+            rows = measured.rows[a, level.name], measured.rows[b, level.name]
+            found = paired_bootstrap(*rows, score, settings.samples)
+            yield {
+                "noise": level.name,
+                "a": a,
+                "b": b,
+                "difference": found.difference,
+                "low": found.low,
+                "high": found.high,
+            }
