@@ -149,7 +149,8 @@ class TextMaker:
                 pairs = zip(words[first:end], spaces, strict=True)
                 text = "".join(f" {word}" if space else word for word, space in pairs)
                 if self.both:
-                    yield from ((text, "clean"), (text, "noisy"))
+                    yield text, "clean"
+                    yield text, "noisy"
                 else:
                     yield text, "drawn"
             start += count

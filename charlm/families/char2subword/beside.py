@@ -98,8 +98,6 @@ class GatedUnits(SpelledUnits):
       ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
     """
 
-    spellings: SpellingsBeside
-
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
         super().__init__(pretrained, longest)
         characters, vocab, tokenizer = pretrained.config.characters, pretrained.vocab(), self._tokenizer
@@ -153,6 +151,7 @@ class GatedUnits(SpelledUnits):
             spelled = end - start > 1 or ids[start] == self._tokenizer.special.unk
             spelling = self._spelling(texts[start][offsets[start][0] : offsets[end - 1][1]]) if spelled else ""
             read += [(index, spelling) for index in ids[start:end]]
+        assert isinstance(self.spellings, SpellingsBeside)  # so made above, and so emptied
         return self.spellings.beside(read)
 
     def _spelling(self, word: str) -> str:

@@ -21,8 +21,8 @@ from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 SPELLING_BUCKETS = 4  # most length buckets of spellings that are chosen when the config names none
 
 
-class SpelledSequence(Protocol):
-    """A sequence of T words or subwords, special tokens included, some of which are to be predicted."""
+class SpelledText(Protocol):
+    """A sequence of T words or subwords, special tokens included."""
 
     @property
     def ids_T(self) -> np.ndarray:
@@ -36,6 +36,10 @@ class SpelledSequence(Protocol):
     def rows_TC(self) -> np.ndarray:
         """uint16, the characters that the model reads; 0 pads, and a position without a spelling has only zeros."""
         ...
+
+
+class SpelledSequence(SpelledText, Protocol):
+    """Such a sequence, some of whose words or subwords are to be predicted."""
 
     @property
     def labels_T(self) -> np.ndarray:
@@ -119,7 +123,7 @@ class MaskedShard:
         return MaskedBatch(inputs, *labels_of(self._taken, self._shape.masked, self._shape.length))
 
 
-def spelled_rows(sequence: SpelledSequence) -> np.ndarray:
+def spelled_rows(sequence: SpelledText) -> np.ndarray:
     """Returns the spellings that a sequence reads, in order."""
     return sequence.rows_TC[sequence.rows_TC[:, 0] != 0]
 
@@ -129,7 +133,7 @@ def add_spellings(packer: ShardPacker, rows_WC: np.ndarray) -> bool:
     return packer.add(WordSequence(rows_WC, np.broadcast_to(np.uint16(0), rows_WC.shape)))
 
 
-def inputs_of(tables: WordBatch, sequences: Sequence[SpelledSequence], length: int, pad: int) -> SpelledBatch:
+def inputs_of(tables: WordBatch, sequences: Sequence[SpelledText], length: int, pad: int) -> SpelledBatch:
     """Returns the model's inputs for a shard, without the leading axis.
 
     Args:
