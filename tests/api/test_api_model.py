@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -167,13 +168,14 @@ def test_options_and_mistakes(tmp_path):
 @pytest.mark.slow
 def test_the_lines_of_the_readme_run(trained, tmp_path, monkeypatch, capsys):
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("## Use it from Python")[2]
-    code = section.partition("```python\n")[2].partition("```")[0]
+    section = readme.partition("## Use it from Python")[2].partition("\n## ")[0]
+    code = "\n".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
     trained.copy(tmp_path / "runs" / "hlm")
     monkeypatch.chdir(tmp_path)
     with on_devices(1):
         exec(compile(code, "README.md", "exec"), {})
-    words, shapes, word, found = capsys.readouterr().out.splitlines()
+    *tags, words, shapes, word, found = capsys.readouterr().out.splitlines()
+    assert {"teh DET", "frist ADJ", "u PRON", "kno VERB"} < set(tags)
     assert words.startswith("('teh', 'frist', 'elment') ((0, 3), (4, 9)")
     assert shapes == "(3, 16) (16,)"
     assert len(word) == 4
