@@ -45,12 +45,13 @@ def lines() -> list[str]:
 
 
 def _trained() -> list[str]:
-    """Returns a line for each trained model: name, size, task, and what its card has as its title and main scores."""
+    """Returns for each trained model name, size, task, and what its card has as its title and main scores."""
     found = []
     for name in trained.names():
         card = trained.card_of(name)
         size = f"{trained.size_of(name) / 1e6:.1f} MB"
-        found.append(f"  {name:<20} {size:>7}  {card['task']}: {card['title']}; {card['headline']}")
+        line = f"  {name:<20} {size:>7}  {card['task']}: {card['title'].rstrip('.')}; {card['headline']}"
+        found += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 32)
     return found or ["  none"]
 
 

@@ -124,21 +124,20 @@ ours_is_alive() {
 say() { printf '%s launch: %s\n' "$(date +%H:%M:%S)" "$1" | tee -a "$log"; }
 
 train_once() {
-  local printer
-  exec 3> >(exec tee -ia "$log")
-  printer=${!:-}
-  "${command[@]}" >&3 2>&1 3>&- </dev/null &
+  local printing=$state_file.printing.$$
+  : >"$printing"
+  "${command[@]}" > >(trap '' INT TERM && tee -ia "$log" && rm -f "$printing") 2>&1 </dev/null &
   child=$!
-  exec 3>&-
   wait "$child" && code=0 || code=$?
   # A trapped signal ends `wait` early, while the training still saves.
   while kill -0 "$child" 2>/dev/null; do wait "$child" && code=0 || code=$?; done
   child=""
   # Its last lines come before what is said of its end, unless a process that it left behind keeps the pipe open.
   for _ in {1..20}; do
-    if [[ -z $printer ]] || ! kill -0 "$printer" 2>/dev/null; then break; fi
+    [[ -e $printing ]] || break
     sleep 0.1
   done
+  rm -f "$printing"
 }
 
 pass_signal() {

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.core.durable import replacing
+from charlm.core.durable import replacing, write_text
 from charlm.core.types import JsonObject
 from charlm.data.lines import numbered_lines, parsed_json
 from charlm.data.squad import read_squad
@@ -111,12 +111,12 @@ def write_beir(data: RetrievalData, folder: Path, split: str = "test") -> None:
         _write(made / QUERIES, [{"_id": key, "text": text} for key, text in data.queries.items()])
         lines = ["\t".join(_HEADER)]
         lines += [f"{q}\t{d}\t{score:g}" for q, found in data.relevant.items() for d, score in found.items()]
-        (made / JUDGEMENTS / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        write_text(made / JUDGEMENTS / f"{split}.tsv", "\n".join(lines) + "\n")
 
 
 def _write(path: Path, rows: Sequence[JsonObject]) -> None:
     lines = (json.dumps(row) for row in rows)  # ASCII: halves of surrogate pairs have no UTF-8
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def _found(path: Path) -> str:

@@ -18,7 +18,7 @@ from types import ModuleType
 import numpy as np
 
 from charlm.core import extras
-from charlm.core.durable import remove_folder, replacing, write_json
+from charlm.core.durable import remove_folder, replacing, write_bytes, write_json
 from charlm.core.reading import LINE, loads, read_object, scaled
 from charlm.core.types import Json
 from charlm.core.version import __version__
@@ -175,7 +175,7 @@ def write_index(
         made = Path(temporary)
         made.mkdir(parents=True)
         lines = [json.dumps(text).encode() + b"\n" for text in texts]
-        (made / TEXTS).write_bytes(b"".join(lines))
+        write_bytes(made / TEXTS, b"".join(lines))
         np.save(made / OFFSETS, np.cumsum([0, *map(len, lines)], dtype=np.int64))
         np.save(made / VECTORS, np.ascontiguousarray(vectors_ND, np.float32))
         if graph is not None:
