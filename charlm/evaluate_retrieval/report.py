@@ -6,14 +6,13 @@ both writers escape them. Open it to change what the report says.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from charlm.core.durable import write_text
 from charlm.core.pages import shortened
 from charlm.core.types import JsonObject
 from charlm.evaluate_retrieval.settings import SCORES
+from charlm.robustness.render.files import write_files
 from charlm.robustness.render.markdown import markdown
 from charlm.robustness.render.numbers import Interval, Numbers
 from charlm.robustness.render.page import html
@@ -49,18 +48,7 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
       ValueError: the folder cannot be written.
     """
     report = report_of(results)
-    texts = {
-        "report.json": json.dumps(results, indent=1, sort_keys=True, allow_nan=False) + "\n",
-        "report.md": markdown(report),
-        "report.html": html(report),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_text(folder / name, text)
-    except OSError as error:
-        raise ValueError(f"cannot write the report to {folder}: {error}") from error
-    return [folder / name for name in texts]
+    return write_files(folder, results, markdown(report), html(report))
 
 
 def report_of(results: JsonObject) -> Report:

@@ -6,18 +6,16 @@ subwords are found.
 
 from __future__ import annotations
 
-import copy
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from charlm.core.cache import CacheStats, WordCache
-from charlm.core.types import ModelConfig, Params, Tree
+from charlm.core.cache import WordCache
+from charlm.core.types import ModelConfig, Params
 from charlm.families.char2subword.beside import GatedUnits
 from charlm.families.char2subword.imitation import unit as unit_vectors
 from charlm.families.char2subword.model import GATED
@@ -26,12 +24,12 @@ from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.units import Char2SubwordUnits
 from charlm.families.char2subword.words import full_words
 from charlm.families.gaps import Length
-from charlm.families.predictor import Neighbor, Predictor, check_top, list_to_cache
+from charlm.families.predictor import Neighbor, Predictor, check_top
 from charlm.families.pretrained import Pretrained
-from charlm.families.spelled.predictor import WordPredictor, put_in, read_codes, spelled_probing, spelled_programs
+from charlm.families.spelled.piece_predictor import SpelledPiecePredictor
+from charlm.families.spelled.predictor import WordPredictor
 from charlm.families.spelled.units import WordUnits
 from charlm.families.subword.gaps import Gap, Pieces
-from charlm.families.subword.predictor import SubwordPredictor
 from charlm.families.views import AttentionMap, AttentionView
 from charlm.families.windows import Text, Window
 from charlm.families.word_tables import with_table
@@ -166,7 +164,7 @@ class Char2SubwordPredictor(ModulePredictor, WordPredictor):
         return [AttentionView("Inside words", about, tuple(maps))]
 
 
-class GatedPredictor(ModulePredictor, SubwordPredictor):
+class GatedPredictor(ModulePredictor, SpelledPiecePredictor[GatedUnits]):
     """A Char2Subword in gated mode: it reads pieces, with a spelling beside those of words that are split.
 
     Words, offsets, gaps and windows are those of the transformer with its tokenizer; see `SubwordPredictor`.
@@ -174,14 +172,9 @@ class GatedPredictor(ModulePredictor, SubwordPredictor):
     Args:
       pretrained: the model.
 
-    Attributes:
-      cache: the vectors of spellings kept between calls; None: none are kept, and a batch runs as one program.
-
     Raises:
       ValueError: there is no tokenizer, or the tokenizer or the characters do not fit the model.
     """
-
-    caches = True
 
     def __init__(self, pretrained: Pretrained) -> None:
         super().__init__(pretrained)
@@ -191,18 +184,7 @@ class GatedPredictor(ModulePredictor, SubwordPredictor):
         self._spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
         self.word_params = self._params["char2subword"]
         self._take_module()
-        self.cache: WordCache | None = WordCache(self._spell, self.config.hidden, np.float32, self._units.buckets)
-
-    @classmethod
-    def from_pretrained(cls, pretrained: Pretrained) -> Self:
-        """Returns the predictor of a loaded model."""
-        return with_table(cls(pretrained), pretrained.folder)
-
-    def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
-        return spelled_programs(model)
-
-    def _probing(self, model: nn.Module) -> Callable[..., dict[str, list[jax.Array]]]:
-        return spelled_probing(model)
+        self.cache = WordCache(self._spell, self.config.hidden, np.float32, self._units.buckets)
 
     def _views_of(
         self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window
@@ -210,16 +192,6 @@ class GatedPredictor(ModulePredictor, SubwordPredictor):
         stack = next(stack for name, stack in stacks.items() if name.startswith("bert"))
         about = f"{self._about_pieces} The pieces of a word that is split also read its characters."
         return [AttentionView("Between pieces", about, (self._map(stack, names),))]
-
-    def _inputs(self, ids_BL: np.ndarray, mask_BL: np.ndarray, unknown: Sequence[dict[int, str]]) -> tuple[Tree, ...]:
-        inputs, method = read_codes(self._units, self.cache, self.word_params, ids_BL, mask_BL)
-        return method, *inputs
-
-    def _fresh(self) -> Self:
-        """Returns a copy for a single call, which starts without spellings and is discarded with those it collects."""
-        other = copy.copy(self)
-        other._units = self._units.fresh()
-        return other
 
     def _beside(self, text: Text) -> Text:
         codes = self._units.codes(text.ids, text.offsets, text.words, [text.text] * len(text.ids))
@@ -235,25 +207,6 @@ class GatedPredictor(ModulePredictor, SubwordPredictor):
     def _find_gaps(self, text: str, length: Length) -> tuple[Text, list[Gap]]:
         pieces, gaps = super()._find_gaps(text, length)
         return self._beside(pieces), gaps
-
-    def precompute(self, words: Iterable[str]) -> CacheStats:
-        """Puts the vectors of words into the cache for later calls of `encode`; returns the cache's counts.
-
-        Words that the tokenizer leaves whole are skipped.
-
-        Raises:
-          ValueError: there is no cache, or `words` is one string.
-        """
-        words, cache = list_to_cache(words, self.cache)
-        units = self._units.fresh()
-        (encoded,) = units.encode_words([words])
-        return put_in(cache, self.word_params, units, encoded.content)
-
-    def word_rows(self, words: Sequence[str]) -> tuple[list[str], np.ndarray]:
-        """Returns the spellings of words that the tokenizer splits, and their characters; see `Predictor.word_rows`."""
-        units = self._units.fresh()
-        units.encode_words([words])
-        return units.spellings.known()
 
 
 def _nearest(vector_D: jax.Array, table_VD: jax.Array, allowed_V: jax.Array, top: int) -> tuple[jax.Array, jax.Array]:

@@ -8,11 +8,10 @@ untrusted text, so both writers escape them. The HTML page is a single file that
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from charlm.core.durable import write_text
 from charlm.core.types import JsonObject
+from charlm.robustness.render.files import write_files
 from charlm.robustness.render.markdown import markdown
 from charlm.robustness.render.page import html
 from charlm.robustness.render.report import report_of
@@ -36,15 +35,4 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
     results = plain(results)
     view = View(results)
     report = report_of(view)
-    texts = {
-        "report.json": json.dumps(results, indent=1, sort_keys=True, allow_nan=False) + "\n",
-        "report.md": markdown(report),
-        "report.html": html(report, view),
-    }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            write_text(folder / name, text)
-    except OSError as error:
-        raise ValueError(f"cannot write the report to {folder}: {error}") from error
-    return [folder / name for name in texts]
+    return write_files(folder, results, markdown(report), html(report, view))
