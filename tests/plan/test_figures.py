@@ -166,7 +166,7 @@ def test_the_printed_command_can_be_pasted():
     assert "'--config.data.bucket_slots=(7, 20)'" in shlex.join(found)
 
 
-def test_a_run_that_starts_from_a_model_is_planned_for_an_empty_one(monkeypatch, caplog):
+def test_a_run_that_starts_from_a_model_is_planned_for_an_empty_one(monkeypatch, log_lines):
     seen = []
     monkeypatch.setattr(command, "use_as_cpu", lambda topology: None)
     monkeypatch.setattr(command, "write_bert", lambda folder, kind: folder)
@@ -178,4 +178,4 @@ def test_a_run_that_starts_from_a_model_is_planned_for_an_empty_one(monkeypatch,
             command.main(load_config_file(f"configs/{name}.py"))
     assert seen[0][0].endswith("bert")
     assert seen[1] == ("", parse("cpu:1"))
-    assert caplog.text.count("init_from is empty: planned for an empty bert") == 1
+    assert str(log_lines).count("init_from is empty: planned for an empty bert") == 1

@@ -441,8 +441,9 @@ def spread(share, choices):
     return sum((spread(share / len(choices), choice) for choice in choices), collections.Counter())
 
 
-def assert_outcomes(spec, word, expected, count=4000):
-    """Checks which words a noise makes of one, and how often each."""
+def assert_outcomes(spec, word, expected):
+    """Checks which words a noise makes of one, and how often each: the rarest is awaited eight times."""
+    count = max(1000, round(8 / min(expected.values())))
     noiser, rng = Noiser(Noise.parse(spec), 0, LISTED), np.random.default_rng(2)
     found = collections.Counter(noiser.word(word, rng) for _ in range(count))
     assert set(found) == set(expected)
@@ -481,25 +482,25 @@ def test_charbert_attack():
         0.25, inserts(word, range(1, 6), LETTERS + LETTERS.upper())
     )
     expected += spread(0.25, swaps(word, range(1, 4))) + spread(0.25, mistypes(word, range(1, 5), lower=True))
-    assert_outcomes("charbert", word, expected, 6000)
+    assert_outcomes("charbert", word, expected)
     assert_outcomes("charbert", "abc", {"abc": 1})
     lengths = [len(result) for result in Noiser(Noise.parse("charbert"), 0).words([word] * 12000, 0).words]
     assert_share(lengths.count(5), 12000, 0.25)
     assert_share(lengths.count(7), 12000, 0.25)
     dull = spread(0.25, drops("1334", [1, 2])) + spread(0.25, inserts("1334", [1, 2, 3], LETTERS + LETTERS.upper()))
-    assert_outcomes("charbert", "1334", dull + spread(0.5, "1334"), 6000)  # equal ones swapped, digits mistyped
+    assert_outcomes("charbert", "1334", dull + spread(0.5, "1334"))  # equal ones swapped, digits mistyped
     same = Noiser(Noise.parse("charbert"), 0).text("aoob " * 200, 0)
     assert all(same.original[start:end] != text for start, end, text in same.edits)
     marked = "ae" + ACUTE + "b"
     expected = spread(0.25, "ab") + spread(0.25, inserts(marked, [1, 3], LETTERS + LETTERS.upper()))
-    assert_outcomes("charbert:1:3", marked, expected + spread(0.25, marked) + spread(0.25, mistypes(marked, [1])), 8000)
+    assert_outcomes("charbert:1:3", marked, expected + spread(0.25, marked) + spread(0.25, mistypes(marked, [1])))
 
 
 def test_charbert_pretraining():
     word = "Word"
     assert_outcomes("charbert_nlm:1", word, spread(0.5, drops(word, range(4))) + spread(0.5, swaps(word, [1, 2])))
     inserted = "etainorshldcumfpgwyb,v.?WkAST10CIMBPx2H-'\"9EDNRFG)(zLU8O5j3Jq476KV;Y:%Q/][ZX$"
-    assert_outcomes("charbert_nlm:1", "Xy", spread(1, inserts("Xy", [0, 1], inserted)), 8000)
+    assert_outcomes("charbert_nlm:1", "Xy", spread(1, inserts("Xy", [0, 1], inserted)))
     assert_outcomes("charbert_nlm:1", "да", spread(1, inserts("да", [0, 1], keyboard_for("uk").alphabets["д"])))
     assert_outcomes("charbert_nlm:1", "日本", spread(1, inserts("日本", [0, 1], "日本")))
 
@@ -508,9 +509,9 @@ def test_charbert_inside_of_words():
     any_case = LETTERS + LETTERS.upper()
     word = "Wordss"  # of two equal letters, none is swapped
     changes = [drops(word, range(1, 5)), inserts(word, range(1, 6), any_case), swaps(word, [1, 2, 3])]
-    assert_outcomes("charbert_inner:1", word, spread(1, changes), 20000)
+    assert_outcomes("charbert_inner:1", word, spread(1, changes))
     changes = [drops("abbc", [1, 2]), inserts("abbc", [1, 2, 3], any_case)]
-    assert_outcomes("charbert_inner:1", "abbc", spread(1, changes), 20000)
+    assert_outcomes("charbert_inner:1", "abbc", spread(1, changes))
     assert_outcomes("charbert_inner:1", "日本", spread(1, inserts("日本", [1], "日本")))
     newer = "\U00031350\U00031351"  # Han since Unicode 15, which Python 3.11 does not know: letters all the same
     assert_outcomes("charbert_inner:1", newer, spread(1, inserts(newer, [1], newer)))
@@ -529,8 +530,8 @@ def test_char2subword():
         [put(word, place, word[place].swapcase(), 1) for place in [0, 1, 2, 3, 5]],
         inserts(word, range(1, 6), "-.'_"),
     ]
-    assert_outcomes("char2subword:1", word, spread(1, operations), 12000)
-    assert_outcomes("char2subword:0.5", word, spread(0.5, operations) + spread(0.5, word), 8000)
+    assert_outcomes("char2subword:1", word, spread(1, operations))
+    assert_outcomes("char2subword:0.5", word, spread(0.5, operations) + spread(0.5, word))
     marked = "e" + ACUTE  # cannot be swapped or punctuated, and what would vanish stays
     assert_outcomes("char2subword:1:1", marked, spread(1, [mistypes(marked, [0]), marked * 2, marked, "E" + ACUTE]))
     rng = np.random.default_rng(0)
