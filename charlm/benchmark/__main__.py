@@ -76,9 +76,9 @@ from charlm.benchmark.figures import Figure, about_machine
 from charlm.benchmark.first_batch import first_batch
 from charlm.benchmark.noises import noises
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
-from charlm.benchmark.stopping import status_of, terminable
 from charlm.config import get_config
 from charlm.core.called_as import program
+from charlm.core.interrupts import status_of, terminable
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
 

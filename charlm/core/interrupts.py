@@ -1,10 +1,11 @@
-"""Makes Ctrl-C end a program promptly and with one line, whatever it is doing.
+"""Makes Ctrl-C and SIGTERM end a program promptly and with one line, whatever it is doing.
 
 Python delivers a signal to the main thread only when that thread returns from compiled code, and compiling a program
 may take minutes; inside a callback, the exception is lost. Besides, the interpreter may crash if it shuts down while
 other threads still compile or read. So a separate thread listens for Ctrl-C, gives the main thread a moment to clean
 up, and ends the process without shutting the interpreter down. Command lines use `ending_clearly`; the training loop
-uses `deferred`, to save first. Open it when Ctrl-C does not end a program, or ends it too early.
+uses `deferred`, to save first. Commands that have started processes or written temporary folders use `terminable`, so
+that SIGTERM lets them clean up as well. Open it when Ctrl-C does not end a program, or ends it too early.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NoReturn
 
 EXIT_STATUS = 128 + signal.SIGINT
@@ -27,14 +29,20 @@ _deferred = False  # True while the main thread handles the signal itself, at th
 _ending = threading.Lock()  # held by the one thread that prints the message and ends the process
 
 
+class Terminated(KeyboardInterrupt):
+    """Raised in a `terminable` block when the process receives SIGTERM."""
+
+
 @contextmanager
 def ending_clearly(advice: str = "") -> Iterator[None]:
     """Ends the process with status 130 and a one-line message if Ctrl-C interrupts the block.
 
+    If `Terminated` reaches it, because the block is also `terminable`, the status is 143.
+
     Args:
       advice: text added to the message.
     """
-    message = f"interrupted{f'; {advice}' if advice else ''}"
+    more = f"; {advice}" if advice else ""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -44,12 +52,13 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
         os.close(writer)
         yield
         return
-    listener = threading.Thread(target=_listen, args=(reader, message), name="interrupts", daemon=True)
+    listener = threading.Thread(target=_listen, args=(reader, f"interrupted{more}"), name="interrupts", daemon=True)
     listener.start()
     try:
         yield
-    except KeyboardInterrupt:
-        _end(message)
+    except KeyboardInterrupt as stop:
+        status, word = status_of(stop)
+        _end(word + more, status)
     finally:
         signal.set_wakeup_fd(before)
         os.close(writer)
@@ -71,6 +80,32 @@ def deferred(until_saved: bool = True) -> Iterator[None]:
         _deferred = before
 
 
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Within this context, SIGTERM raises `Terminated` in the main thread; has no effect in other threads."""
+    try:
+        before = signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # only the main thread may set handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def status_of(stop: KeyboardInterrupt) -> tuple[int, str]:
+    """Returns the exit status of an interrupted program, and a word for its message."""
+    if isinstance(stop, Terminated):
+        return 128 + signal.SIGTERM, "terminated"
+    return EXIT_STATUS, "interrupted"
+
+
+def _terminate(signum: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM would interrupt the clean-up
+    raise Terminated
+
+
 def _listen(reader: int, message: str) -> None:
     heard, deadline = 0, None
     while True:
@@ -89,9 +124,9 @@ def _listen(reader: int, message: str) -> None:
     os.close(reader)
 
 
-def _end(message: str) -> NoReturn:
+def _end(message: str, status: int = EXIT_STATUS) -> NoReturn:
     _ending.acquire()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     print(message, file=sys.stderr, flush=True)
-    os._exit(EXIT_STATUS)
+    os._exit(status)

@@ -23,6 +23,7 @@ from ml_collections import config_flags
 from charlm import cli
 from charlm.config import is_fine_tuning
 from charlm.core.durable import write_json
+from charlm.core.interrupts import terminable
 from charlm.families.family import family
 from charlm.plan.backbone import write_bert
 from charlm.plan.topology import EXAMPLES, Topology, devices_of, parse, use_as_cpu
@@ -51,7 +52,7 @@ def main(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"--json={_JSON.value}: there is no folder {Path(_JSON.value).absolute().parent}")
     topology = parse(_TOPOLOGY.value)
     use_as_cpu(topology)
-    with tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
+    with terminable(), tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
         if not is_fine_tuning(config) and not config.init_from and (origin := family(config.family).starts_from):
             log.warning("init_from is empty: planned for an empty %s of multilingual BERT's size", origin)
             config.init_from = str(write_bert(Path(folder, origin), origin))

@@ -10,6 +10,7 @@ only way to stop the compiler is to end its process, so it runs in a process of 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
@@ -124,7 +125,8 @@ def compiled(planned: Planned, config: ml_collections.ConfigDict, topology: Topo
     with tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
         write_json(Path(folder, JOB), {"config": config.to_dict(), "topology": topology.name})
         command = [sys.executable, "-m", "charlm.plan.worker", folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        with _pipe() as alive:
+            done = subprocess.run(command, stdin=alive, capture_output=True, text=True, check=False)
         try:
             found = read_json(Path(folder, RESULT))
         except (OSError, ValueError):
@@ -133,6 +135,17 @@ def compiled(planned: Planned, config: ml_collections.ConfigDict, topology: Topo
     if "error" in found:
         raise ValueError(found["error"])
     return from_json(found)
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[int]:
+    """Yields the reading end of a pipe that is at its end once this process is gone, however it ended."""
+    reader, writer = os.pipe()
+    try:
+        yield reader
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def here(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from charlm.config import load_config_file, split_lists, validate
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
+from charlm.core.interrupts import terminable
 from charlm.core.logs import start_logging
 from charlm.core.reading import read_text
 from charlm.families.family import family, pretrainable
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     machines = [parse(name) for name in args.machines.split(",")]
     use_as_cpu(machines[0])
     start_logging()
-    with tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
+    with terminable(), tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
         rows = []
         for row in _rows(configs, machines, args.tries, Path(folder)):
             log.info("%s", " | ".join(row))

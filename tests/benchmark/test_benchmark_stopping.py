@@ -16,7 +16,7 @@ from benchmark_jobs import CONFIG
 from small_run import ROOT, write_text
 
 from charlm.benchmark.rounds import WorkerAnswers
-from charlm.benchmark.stopping import Terminated, terminable
+from charlm.core.interrupts import Terminated, terminable
 
 in_linux = pytest.mark.skipif(not os.path.exists("/proc"), reason="looks into /proc")
 both = pytest.mark.parametrize(
