@@ -1,11 +1,12 @@
 """Makes Ctrl-C and SIGTERM end a program promptly and with one line, whatever it is doing.
 
 Python delivers a signal to the main thread only when that thread returns from compiled code, and compiling a program
-may take minutes; inside a callback, the exception is lost. Besides, the interpreter may crash if it shuts down while
-other threads still compile or read. So a separate thread listens for Ctrl-C, gives the main thread a moment to clean
-up, and ends the process without shutting the interpreter down. Command lines use `ending_clearly`; the training loop
-uses `deferred`, to save first. Commands that have started processes or written temporary folders use `terminable`, so
-that SIGTERM lets them clean up as well. Open it when Ctrl-C does not end a program, or ends it too early.
+may take minutes; inside a callback, the exception is lost, and printed with a traceback. Besides, the interpreter may
+crash if it shuts down while other threads still compile or read. So a separate thread listens for Ctrl-C, gives the
+main thread a moment to clean up, and ends the process without shutting the interpreter down. Command lines use
+`ending_clearly`; the training loop uses `deferred`, to save first. Commands that have started processes or written
+temporary folders use `terminable`, so that SIGTERM lets them clean up as well. Open it when Ctrl-C does not end a
+program, or ends it too early.
 """
 
 from __future__ import annotations
@@ -54,15 +55,23 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
         return
     listener = threading.Thread(target=_listen, args=(reader, f"interrupted{more}"), name="interrupts", daemon=True)
     listener.start()
+    unraisable, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
         yield
     except KeyboardInterrupt as stop:
         status, word = status_of(stop)
         _end(word + more, status)
     finally:
+        sys.unraisablehook = unraisable
         signal.set_wakeup_fd(before)
         os.close(writer)
         listener.join()
+
+
+def _unraisable(lost: sys.UnraisableHookArgs) -> None:
+    """Says nothing of Ctrl-C in a callback, such as the garbage collector's: the listener ends the process."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 @contextmanager

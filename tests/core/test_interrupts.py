@@ -31,6 +31,11 @@ with interrupts.ending_clearly("advice"):
 print("done")
 """
 SLEEP = "print('at work', flush=True); time.sleep(60)"
+# As a callback of the garbage collector that a library has added.
+CALLBACK = (
+    "import gc; gc.callbacks.append(lambda *_: (print('at work', flush=True), time.sleep(60))); gc.collect(); "
+    "gc.callbacks.pop(); time.sleep(60)"
+)
 IGNORE = "import signal; signal.signal(signal.SIGINT, lambda *_: None); "
 DEFERRED = "import contextlib; stack = contextlib.ExitStack(); stack.enter_context(interrupts.deferred()); "
 # Python runs a program or a module; a shell may have started it with Ctrl-C ignored.
@@ -70,6 +75,7 @@ def interrupted(*command: str, times: int = 1, after: str = "at work") -> tuple[
         (SLEEP, 1, True),
         ("compile()", 1, False),
         (IGNORE + SLEEP, 1, False),  # the exception is lost
+        (CALLBACK, 1, False),  # here, too
         (IGNORE + DEFERRED + "stack.enter_context(interrupts.deferred(until_saved=False)); compile()", 1, False),
         (IGNORE + DEFERRED + "compile()", 2, False),  # a second one does not wait for what is saved
     ],

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from again import again
 from golden_cases import case as hlm_case
 from jax.extend.core import jaxprs_in_params
 from jax.sharding import NamedSharding
@@ -133,7 +134,7 @@ def products(model, params, *inputs):
 
 
 SIMILAR = ("gpt2", "charbert, one fusion", "xr-enc", "char2subword")  # their layers are those of the others
-DISTINCT = [pytest.param(name, marks=pytest.mark.slow) if name in SIMILAR else name for name in MODELS]
+DISTINCT = [again(name) if name in SIMILAR else name for name in MODELS]
 
 
 @pytest.mark.parametrize("name", [name for name in DISTINCT if name != "charbert, no fusion"])  # less than the others
@@ -160,7 +161,7 @@ def test_parameters_are_the_same_ones():
         assert jax.tree.leaves(one) == jax.tree.leaves(other)
 
 
-@pytest.mark.parametrize("name", ["bert", "charbert"])
+@pytest.mark.parametrize("name", ["bert", again("charbert")])
 def test_activations_may_be_computed_again(name):
     assert_equal_but_for_rounding(outcome(name, scan=True, remat=True), outcome(name, scan=False))
 

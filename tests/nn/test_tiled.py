@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from again import again
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -85,8 +86,8 @@ def assert_near(got: tuple[Any, ...], want: tuple[Any, ...], tolerance: float) -
 
 
 # One query; a tile that is not full, and one that is; more keys than queries; several tiles of 128 and of 256.
-SIZES = [(1, 200), (128, 128), (100, 257), (300, 300)]
-MORE = [pytest.param(n, n, marks=pytest.mark.slow) for n in (1, 7, 1100, 4096)]
+SIZES = [(1, 200), again(128, 128), (100, 257), again(300, 300)]
+MORE = [again(n, n) for n in (1, 7, 1100, 4096)]
 
 
 @pytest.mark.parametrize(("queries", "keys"), [*SIZES, *MORE])
@@ -109,7 +110,7 @@ def test_heads_that_share_lanes_and_heads_that_need_blocks_of_their_own():
 
 
 # One query; tiles that are not full; more keys than queries; on GPUs a tile has 64 of both.
-@pytest.mark.parametrize(("queries", "keys"), [(1, 70), (100, 150), pytest.param(1100, 1100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("queries", "keys"), [again(1, 70), (100, 150), again(1100, 1100)])
 def test_on_gpus_values_and_gradients_are_those_of_plain_products(queries, keys, monkeypatch):
     monkeypatch.setattr(gpu_calls, "ENOUGH", 16)  # so that three rows of the batch are summed up in two parts
     case = Case(3, queries, keys, 2, 16, chip="gpu")
@@ -187,10 +188,15 @@ def test_tiles_leave_little_of_a_window_empty(length, size):
 # ---- Devices ----
 
 
-GPU = pytest.param((2, 2, 2), "gpu", marks=pytest.mark.slow)  # spread by the same code
+MESHES = [
+    ((2, 2, 2), "tpu"),
+    again((8, 1, 1), "tpu"),
+    again((1, 2, 4), "tpu"),
+    again((2, 2, 2), "gpu"),
+]  # the same code
 
 
-@pytest.mark.parametrize(("shape", "chip"), [*((n, "tpu") for n in ((2, 2, 2), (8, 1, 1), (1, 2, 4))), GPU])
+@pytest.mark.parametrize(("shape", "chip"), MESHES)
 def test_any_mesh_computes_and_draws_the_same(shape, chip):
     case = Case(4, 40, 40, 2, 128, chip=chip)  # four rows do not divide by eight devices, nor two heads by four
     attend = functools.partial(case.tiled, rate=0.3)

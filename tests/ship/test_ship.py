@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import yaml
+from again import again
 from robustness.conftest import Models
 from safetensors.numpy import load_file
 from ship_cases import CORPUS, ship, write_about
@@ -276,7 +277,10 @@ def tasks(trained, tmp_path_factory) -> Models:
     return Models(tmp_path_factory.mktemp("tasks"), trained.workdir)
 
 
-@pytest.mark.parametrize("task", ["tagging", "classification", "regression", "question_answering", "ranking"])
+OTHERS = [again(task) for task in ("classification", "regression", "ranking")]
+
+
+@pytest.mark.parametrize("task", ["tagging", "question_answering", *OTHERS])
 def test_every_task_survives_with_labels_and_settings(tasks, task, tmp_path, monkeypatch):
     model = tasks.untrained(task, "hlm")
     folder = tmp_path / "shelf" / "hlm-test-task"

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import spiky
+from again import again
 from small_run import metrics_without_timings
 from spiky import Numbered, bits, program_of, spiky_config
 
@@ -217,7 +218,7 @@ def assert_as(unbroken, loop, folder):
     assert (folder / FILE).read_bytes() == (unbroken[1] / FILE).read_bytes()
 
 
-@pytest.mark.parametrize("place", ["remove_after", "add", "restore", "pass_over", "went_back"])
+@pytest.mark.parametrize("place", ["add", "pass_over", "went_back", again("remove_after"), again("restore")])
 def test_killed_while_it_goes_back_it_decides_the_same_again(unbroken, tmp_path, place):
     owner = {"remove_after": Checkpoints, "restore": Checkpoints, "add": Spikes, "pass_over": GoingBack}
     owner = owner.get(place, spiky.Fixed)
@@ -235,7 +236,9 @@ def test_killed_while_it_goes_back_it_decides_the_same_again(unbroken, tmp_path,
     assert_as(unbroken, spiky.train(folder, spiky_config("restore"), Numbered(CORRUPT)), folder)
 
 
-@pytest.mark.parametrize(("number", "how"), [(20, "stopped"), (21, "killed"), (24, "stopped"), (27, "killed")])
+@pytest.mark.parametrize(
+    ("number", "how"), [(20, "stopped"), again(21, "killed"), again(24, "stopped"), (27, "killed")]
+)
 def test_killed_or_stopped_anywhere_it_ends_the_same(unbroken, tmp_path, number, how):
     def taken(at):
         if at == number and not ended:

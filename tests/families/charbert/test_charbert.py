@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from again import again
 from programs import applied, initial
 
-from charlm.convert.heads import FINE_TUNED, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION
+from charlm.convert.heads import FINE_TUNED, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.char_inputs import lay_out
 from charlm.families.charbert.heads import (
@@ -131,20 +132,18 @@ def losses(model, params, batch):
     return jnp.sin(output).sum()
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("reference", "w/o GRU")]  # parts of these two
+SLOW = [again(name) for name in ("on roberta", "reference", "w/o GRU")]  # parts of the first
 
 
 # Of the others, the outputs above are computed with padding; their parts have the same gradients as these.
-@pytest.mark.parametrize("name", ["paper", "on roberta", *SLOW])
+@pytest.mark.parametrize("name", ["paper", *SLOW])
 def test_padding_changes_no_output_and_no_gradient(name):
     cfg = dataclasses.replace(CONFIGS[name], layers=1)
     check_padding(CharBertForMaskedLM(cfg), cfg)
 
 
-# Answers are labels of positions, as tags are.
-@pytest.mark.parametrize(
-    "head", [pytest.param(h, marks=[pytest.mark.slow] * (h == QUESTION_ANSWERING)) for h in FINE_TUNED]
-)
+# Answers are labels of positions, as tags are; a text's label is read at its first position.
+@pytest.mark.parametrize("head", [head if head == TOKEN_CLASSIFICATION else again(head) for head in FINE_TUNED])
 def test_padding_changes_no_label(head):
     cfg = dataclasses.replace(TINY, layers=1)
     check_padding(CharBertForLabels(cfg, 2, head), cfg)

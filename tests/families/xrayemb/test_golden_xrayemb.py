@@ -9,6 +9,7 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from again import again
 
 from charlm.convert.__main__ import main
 from charlm.convert.golden import NotCompared, compare
@@ -72,7 +73,7 @@ def layers_turned(monkeypatch):
 @pytest.mark.parametrize(
     ("mistake", "seen", "unseen"),
     [
-        (gates_turned, {"enc_lstm:out_each_alone", "dec_a:logits_correct"}, {"enc_conv_a:out_each_alone"}),
+        again(gates_turned, {"enc_lstm:out_each_alone", "dec_a:logits_correct"}, {"enc_conv_a:out_each_alone"}),
         (layers_turned, {"dec_a:h0_correct", "dec_a:gen_ids_alone_padded"}, {"enc_lstm:out_each_alone"}),
     ],
 )
