@@ -26,6 +26,7 @@ from typing import NoReturn
 EXIT_STATUS = 128 + signal.SIGINT
 CLEAN_UP_SECONDS = 3.0  # time for the main thread to remove unfinished files
 
+_terminable = False  # True while SIGTERM raises an exception
 _deferred = False  # True while the main thread handles the signal itself, at the end of a step
 _ending = threading.Lock()  # held by the one thread that prints the message and ends the process
 
@@ -38,7 +39,7 @@ class Terminated(KeyboardInterrupt):
 def ending_clearly(advice: str = "") -> Iterator[None]:
     """Ends the process with status 130 and a one-line message if Ctrl-C interrupts the block.
 
-    If `Terminated` reaches it, because the block is also `terminable`, the status is 143.
+    Inside it, SIGTERM does the same in a block that is `terminable`, with status 143.
 
     Args:
       advice: text added to the message.
@@ -53,9 +54,11 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
         os.close(writer)
         yield
         return
-    listener = threading.Thread(target=_listen, args=(reader, f"interrupted{more}"), name="interrupts", daemon=True)
+    listener = threading.Thread(target=_listen, args=(reader, more), name="interrupts", daemon=True)
     listener.start()
-    unraisable, sys.unraisablehook = sys.unraisablehook, _unraisable
+    unraisable = sys.unraisablehook
+    # What is lost in a callback, such as the garbage collector's, needs no traceback: the listener ends the process.
+    sys.unraisablehook = lambda lost: None if issubclass(lost.exc_type, KeyboardInterrupt) else unraisable(lost)
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -66,12 +69,6 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.close(writer)
         listener.join()
-
-
-def _unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Says nothing of Ctrl-C in a callback, such as the garbage collector's: the listener ends the process."""
-    if not issubclass(lost.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
 
 
 @contextmanager
@@ -92,14 +89,17 @@ def deferred(until_saved: bool = True) -> Iterator[None]:
 @contextmanager
 def terminable() -> Iterator[None]:
     """Within this context, SIGTERM raises `Terminated` in the main thread; has no effect in other threads."""
+    global _terminable
     try:
         before = signal.signal(signal.SIGTERM, _terminate)
     except ValueError:  # only the main thread may set handlers
         yield
         return
+    _terminable = True
     try:
         yield
     finally:
+        _terminable = False
         signal.signal(signal.SIGTERM, before)
 
 
@@ -115,8 +115,8 @@ def _terminate(signum: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def _listen(reader: int, message: str) -> None:
-    heard, deadline = 0, None
+def _listen(reader: int, more: str) -> None:
+    heard, terminated, deadline = 0, False, None
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
         if select.select([reader], [], [], left)[0]:
@@ -124,16 +124,18 @@ def _listen(reader: int, message: str) -> None:
             if not data:  # the block has ended
                 break
             heard += data.count(signal.SIGINT)
-            if heard and deadline is None:
+            terminated |= _terminable and signal.SIGTERM in data
+            if (heard or terminated) and deadline is None:
                 deadline = time.monotonic() + CLEAN_UP_SECONDS
-        elif _deferred and heard == 1:
+        elif _deferred and heard == 1 and not terminated:
             deadline = None  # the block saves, and ends by itself
         else:
-            _end(message)
+            status, word = status_of(Terminated() if terminated else KeyboardInterrupt())
+            _end(word + more, status)
     os.close(reader)
 
 
-def _end(message: str, status: int = EXIT_STATUS) -> NoReturn:
+def _end(message: str, status: int) -> NoReturn:
     _ending.acquire()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()

@@ -249,6 +249,26 @@ def parquet_batches(
         yield from file.iter_batches(batch_size=rows, row_groups=[group], columns=[*columns])
 
 
+def expanded_bytes(array: Any) -> int:  # an array of pyarrow, which has no types
+    """Returns how many bytes the values of an array take once each stands for itself, not as a dictionary's entry."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if isinstance(array, pa.DictionaryArray):
+        entries = array.dictionary
+        if pa.types.is_dictionary(entries.type) or pa.types.is_nested(entries.type):
+            return len(array) * expanded_bytes(entries)  # at most
+        if isinstance(entries, pa.StringArray | pa.BinaryArray | pa.LargeStringArray | pa.LargeBinaryArray):
+            lengths = pc.call_function("binary_length", [entries]).cast("int64").take(array.indices)
+            return array.indices.nbytes + (pc.call_function("sum", [lengths]).as_py() or 0)
+        return array.indices.nbytes + len(array) * (entries.type.bit_width // 8)
+    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray):
+        return 8 * len(array) + expanded_bytes(array.flatten())
+    if isinstance(array, pa.StructArray):
+        return sum(expanded_bytes(field) for field in array.flatten())
+    return array.nbytes
+
+
 def read_parquet(part: Part, text_key: str, skipped: Counter[str]) -> Iterator[str]:
     """Yields the text column of the part's row groups."""
     groups = list(range(part.start, part.stop or 0))

@@ -15,7 +15,7 @@ from charlm.core.reading import LINE, Held, TooLarge, loads, scaled, shown, too_
 from charlm.core.types import Json
 from charlm.data.conll_lines import SENTENCE_NUMBER, settle, split_sentences
 from charlm.data.examples import Skipped, joined
-from charlm.data.files import open_parquet, parquet_batches
+from charlm.data.files import expanded_bytes, open_parquet, parquet_batches
 from charlm.data.lines import decoded, numbered_lines, parsed_json, whole_text
 from charlm.data.parts import clear_read_errors
 from charlm.data.tfds_source import open_prepared, tfds_parts
@@ -263,7 +263,7 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[FileRow]:
         start, held = 0, Held(path)
         try:
             for batch in parquet_batches(file, path, sorted(set(keys)), range(file.num_row_groups)):
-                held.add(batch.nbytes, batch.num_rows)
+                held.add(sum(map(expanded_bytes, batch.columns)), batch.num_rows)
                 picked = [batch.column(key).to_pylist() for key in keys]
                 for i, cells in enumerate(zip(*picked, strict=True), start):
                     yield FileRow(f"{path}[{i}]", f"{name}[{i}]", cells)

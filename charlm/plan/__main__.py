@@ -8,6 +8,7 @@ the program that was compiled: its products, its traffic to main memory and its 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import shlex
@@ -52,8 +53,9 @@ def main(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"--json={_JSON.value}: there is no folder {Path(_JSON.value).absolute().parent}")
     topology = parse(_TOPOLOGY.value)
     use_as_cpu(topology)
-    with terminable(), tempfile.TemporaryDirectory(prefix="charlm_plan_") as folder:
+    with terminable(), contextlib.ExitStack() as stack:
         if not is_fine_tuning(config) and not config.init_from and (origin := family(config.family).starts_from):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="charlm_plan_"))
             log.warning("init_from is empty: planned for an empty %s of multilingual BERT's size", origin)
             config.init_from = str(write_bert(Path(folder, origin), origin))
         _plan(config, topology)

@@ -1,4 +1,4 @@
-"""Tests Ctrl-C: one line and status 130, soon, also inside compiled code; a block that saves first may do so."""
+"""Tests Ctrl-C and SIGTERM: one line and status 130 or 143, soon, also inside compiled code; a block may save first."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ else:
 """
 
 
-def interrupted(*command: str, times: int = 1, after: str = "at work") -> tuple[int, str, str]:
+def interrupted(
+    *command: str, times: int = 1, after: str = "at work", number: int = signal.SIGINT
+) -> tuple[int, str, str]:
     """Runs Python, interrupts it when it has printed a text, and returns its status and what it said."""
     process = subprocess.Popen(
         [sys.executable, "-c", AS_IN_A_TERMINAL, *command],
@@ -62,7 +64,7 @@ def interrupted(*command: str, times: int = 1, after: str = "at work") -> tuple[
             assert line, process.communicate()
         for _ in range(times):
             time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
         said, errors = process.communicate(timeout=60)
         return process.returncode, said, errors
     finally:
@@ -86,6 +88,13 @@ def test_it_ends_at_once_in_one_line(body, times, cleaned):
     assert errors == "interrupted; advice\n"
     assert ("cleaned up" in said) == cleaned
     assert "done" not in said
+
+
+@pytest.mark.parametrize("body", ["compile()", CALLBACK, SLEEP])
+def test_a_terminable_block_ends_in_one_line_even_where_the_exception_is_lost_or_late(body):
+    program = PROGRAM.replace('ending_clearly("advice"):', 'ending_clearly("advice"), interrupts.terminable():')
+    status, _, errors = interrupted("-c", program.format(body=body), number=signal.SIGTERM)
+    assert (status, errors) == (143, "terminated; advice\n")
 
 
 def test_what_is_deferred_is_left_to_end_by_itself():

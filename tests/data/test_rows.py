@@ -210,6 +210,24 @@ def test_parquet(tmp_path):
         rows(tmp_path / "a.parquet", ["m"])
 
 
+def test_bytes_of_expanded_dictionaries():
+    pa = pytest.importorskip("pyarrow")
+    from charlm.data.files import expanded_bytes
+
+    words = pa.array(["ab", "", None, "abcde"])
+    indices = pa.array([3, 0, 3, None, 2, 1], pa.int8())
+    spelled = pa.DictionaryArray.from_arrays(indices, words)
+    assert expanded_bytes(spelled) == indices.nbytes + 5 + 2 + 5
+    assert expanded_bytes(pa.DictionaryArray.from_arrays(indices, words.cast("large_binary"))) == indices.nbytes + 12
+    numbers = pa.DictionaryArray.from_arrays(indices, pa.array([1, 2, 3, 4], pa.int64()))
+    assert expanded_bytes(numbers) == indices.nbytes + 6 * 8
+    lists = pa.ListArray.from_arrays([0, 2, 6], spelled)
+    assert expanded_bytes(lists) == 2 * 8 + expanded_bytes(spelled)
+    both = pa.StructArray.from_arrays([spelled, indices], ["x", "y"])
+    assert expanded_bytes(both) == expanded_bytes(spelled) + indices.nbytes
+    assert expanded_bytes(words) == words.nbytes
+
+
 @pytest.fixture(scope="module")
 def tfds_dir(tmp_path_factory):
     """Six texts with a class, an unpublished one among them, prepared as array_record."""

@@ -85,7 +85,7 @@ def assert_near(got: tuple[Any, ...], want: tuple[Any, ...], tolerance: float) -
         np.testing.assert_allclose(x, y, atol=tolerance * max(abs(y).max(), 1), rtol=0, err_msg=name)
 
 
-# One query; a tile that is not full, and one that is; more keys than queries; several tiles of 128 and of 256.
+# One query; a tile that is not full; more keys than queries. Slow: one full tile; several tiles of 128 and of 256.
 SIZES = [(1, 200), again(128, 128), (100, 257), again(300, 300)]
 MORE = [again(n, n) for n in (1, 7, 1100, 4096)]
 

@@ -62,7 +62,7 @@ def test_sigterm_ends_the_compiler_and_removes_the_folder(tmp_path):
         while not (tmp_path / "pid").exists():
             assert plan.poll() is None, plan.stderr.read()
             time.sleep(0.05)
-        assert len(list(temporary.glob("charlm_plan_*"))) == 2  # of the command, and of the compiler
+        assert len(list(temporary.glob("charlm_plan_*"))) == 1
         plan.send_signal(signal.SIGTERM)
         assert plan.wait(20) == 128 + signal.SIGTERM
         assert plan.stderr.read() == "terminated\n"
