@@ -7,6 +7,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from again import again
 from programs import applied
 from small_char2subword import spelled
 from small_characterbert import characterbert
@@ -51,7 +52,10 @@ BYTE_LEVEL = ("roberta", "gpt2", "xrayemb on gpt2")
 INSIDE = ("hlm", "hlm, mean", "char2subword", "char2subword, full", "xrayemb, transformer")
 
 
-@pytest.fixture(scope="module", params=MADE)
+SIMILAR = ("hlm, mean", "roberta", "char2subword, full", "xrayemb, transformer")  # to the one before
+
+
+@pytest.fixture(scope="module", params=[again(name) if name in SIMILAR else name for name in MADE])
 def shown(request):
     predictor = MADE[request.param]()
     return request.param, predictor, predictor.views(TEXT)

@@ -129,7 +129,7 @@ def test_plain_attention_has_no_positions(chip):
     assert not np.any(got[-1])
 
 
-@pytest.mark.parametrize(("chip", "length"), [("tpu", 200), ("gpu", 100)])
+@pytest.mark.parametrize(("chip", "length"), [("tpu", 200), again("gpu", 100)])
 def test_bfloat16_is_as_near_as_it_rounds(chip, length):
     case = Case(2, length, length, 2, 64, jnp.bfloat16, chip)
     got = case.outcome(functools.partial(case.tiled, rate=0.1))

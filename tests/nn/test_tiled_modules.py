@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from again import again
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from programs import initial
@@ -86,7 +87,7 @@ def near(got: Any, want: Any, tolerance: float = 1e-5) -> None:
     jax.tree.map(close, got, want)
 
 
-@pytest.mark.parametrize("queries", [130, 150])
+@pytest.mark.parametrize("queries", [130, again(150)])
 def test_disentangled_attention_is_the_same_by_tiles(calls, queries):
     x, positions = normal(0, 2, 150, 16), 3 * normal(1, 64, 16)
     mask = np.ones((2, 150), bool)

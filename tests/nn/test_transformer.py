@@ -106,7 +106,7 @@ def kept(config: EncoderConfig, params):
     return jax.jit(project)(params)[1]
 
 
-@pytest.mark.parametrize("changes", [{}, again({"remat": True}), {"dtype": jnp.bfloat16}])
+@pytest.mark.parametrize("changes", [{}, again({"remat": True}), again({"dtype": jnp.bfloat16})])
 def test_kept_projections_change_nothing(changes):
     config = dataclasses.replace(CONFIG, **changes)
     found, params = kept(config, parameters()), parameters()

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
+from again import again
 from small_charbert import small_charbert_config
 from small_run import metrics_without_timings, on_devices, python, write_text
 from trees import assert_same_trees
@@ -258,7 +259,7 @@ MORE_VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("variant", ["reference", *MORE_VARIANTS])
+@pytest.mark.parametrize("variant", [again("reference"), *MORE_VARIANTS])
 def test_variants_train(charbert, variant):
     shape = charbert.config().to_dict()["model"]
     config = load_config_file(f"configs/charbert_base.py:{variant}") if variant else None
