@@ -106,9 +106,8 @@ def bombs(folder):
     pq.write_table(pa.table({"text": same}), folder / "same.parquet", **pages)
     yield "documents", folder / "same.parquet", "400"  # documents are read one after the other
     yield "named", folder / "same.parquet", "same.parquet: its content unpacks from"
-    pq.write_table(
-        pa.table({"text": same}), folder / "typed.parquet", **pages | {"store_schema": True}
-    )  # as categories
+    typed = pages | {"store_schema": True}  # so that it is read as a dictionary, too
+    pq.write_table(pa.table({"text": same}), folder / "typed.parquet", **typed)
     yield "named", folder / "typed.parquet", "typed.parquet: its content unpacks from"
     lists = pa.ListArray.from_arrays([0, 1 << 22], pa.DictionaryArray.from_arrays(np.zeros(1 << 22, np.int32), ["a"]))
     pq.write_table(pa.table({"text": lists}), folder / "list.parquet", **pages)

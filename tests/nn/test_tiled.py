@@ -109,7 +109,7 @@ def test_heads_that_share_lanes_and_heads_that_need_blocks_of_their_own():
             functools.partial(case.plain, rate=0.1)), 1e-5)  # fmt: skip
 
 
-# One query; tiles that are not full; more keys than queries; on GPUs a tile has 64 of both.
+# Tiles that are not full, more keys than queries; on GPUs a tile has 64 of both. Slow: one query; many tiles.
 @pytest.mark.parametrize(("queries", "keys"), [again(1, 70), (100, 150), again(1100, 1100)])
 def test_on_gpus_values_and_gradients_are_those_of_plain_products(queries, keys, monkeypatch):
     monkeypatch.setattr(gpu_calls, "ENOUGH", 16)  # so that three rows of the batch are summed up in two parts
@@ -188,12 +188,8 @@ def test_tiles_leave_little_of_a_window_empty(length, size):
 # ---- Devices ----
 
 
-MESHES = [
-    ((2, 2, 2), "tpu"),
-    again((8, 1, 1), "tpu"),
-    again((1, 2, 4), "tpu"),
-    again((2, 2, 2), "gpu"),
-]  # the same code
+# The same code spreads over all meshes, on both kinds of chips.
+MESHES = [((2, 2, 2), "tpu"), again((8, 1, 1), "tpu"), again((1, 2, 4), "tpu"), again((2, 2, 2), "gpu")]
 
 
 @pytest.mark.parametrize(("shape", "chip"), MESHES)

@@ -17,10 +17,7 @@ in_linux = pytest.mark.skipif(not os.path.exists("/proc"), reason="looks into /p
 # The command's own main function; what takes the compiler's place tells its number and sleeps.
 PLAN = """
 import sys
-from pathlib import Path
-from absl import flags
 from charlm.cli import run
-from charlm.config import get_config
 from charlm.plan import __main__ as command, analysis
 from charlm.plan.topology import parse
 
