@@ -28,13 +28,14 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import pytest
-from parameter_shapes import remember_shapes
+from remembered import remember_memory, remember_shapes
 
 if TYPE_CHECKING:
     from small_run import Trained
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 remember_shapes()
+remember_memory()
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from again import again
 from small_run import main
 
 from charlm.config import flatten, get_config
@@ -94,7 +95,9 @@ def test_workdir_is_named_after_config_and_variant(tmp_path):
     assert "error: --workdir=runs/hlm_base_tiny cannot be written" in result.stderr
 
 
-@pytest.mark.parametrize("form", [["--config=configs/hlm_base.py:tiny"], ["--config", "configs/hlm_base.py:tiny"]])
+@pytest.mark.parametrize(
+    "form", [again(["--config=configs/hlm_base.py:tiny"]), ["--config", "configs/hlm_base.py:tiny"]]
+)
 def test_configs_are_found_from_any_folder(tmp_path, form):
     """The folder's own file comes first."""
     command = [sys.executable, "-m", "charlm.main", *form, "--config.data.train=none.txt", "--workdir=run"]

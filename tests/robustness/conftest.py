@@ -49,7 +49,7 @@ class Models:
         """Returns the config of a fine-tuning run."""
         config = get_config(task)
         config.init_from = str(self._hlm if family == "hlm" else release(family))
-        config.data.train = (self.data(task, "train", 300),)
+        config.data.train = (self.data(task, "train", 160),)
         config.data.batch_size = config.data.eval_batch_size = 8
         config.data.max_length = 8 if task == "tagging" else 0  # one length, so one program
         config.train.epochs = 3

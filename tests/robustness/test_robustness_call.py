@@ -8,6 +8,7 @@ import sys
 import webbrowser
 
 import pytest
+from again import again
 from small_run import ROOT
 from tiny_models import release
 
@@ -28,7 +29,7 @@ def rows_of(task, models):
     return [("the cat", "the cat sat", 1), ("the cat", "a dog ran", 0)]
 
 
-@pytest.mark.parametrize("task", ["classification", "question_answering", "ranking"])
+@pytest.mark.parametrize("task", [again("classification"), "question_answering", "ranking"])
 def test_rows_are_measured_as_a_file_of_them_is(models, tmp_path, task):
     rows = rows_of(task, models)
     report = charlm.robustness(models.untrained(task), rows, tmp_path / "out", **FEW)

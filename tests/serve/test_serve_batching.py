@@ -13,6 +13,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from again import again
 from serve.conftest import server_of, server_on_loopback, until
 from serve.load import drive, exchange, request
 from small_run import ROOT
@@ -236,7 +237,7 @@ sys.exit(run_command(lambda: int(not serve(served, limits, sock, True, [4])), ""
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, again(signal.SIGINT)])
 def test_a_signal_stops_the_server_when_all_is_answered(number):
     code = COMMAND.format(tests=str(ROOT / "tests"))
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

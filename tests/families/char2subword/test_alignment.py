@@ -139,6 +139,7 @@ def test_a_run_learns_and_leaves_the_transformer_alone(finished, folder):
     assert np.frombuffer(arrays["params/char2subword/gate/kernel"], np.float32).any()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_as_an_unbroken_one(finished, folder, programs):
     half = functools.partial(small_config, folder)
     with quick_compilation(programs), on_devices(1):

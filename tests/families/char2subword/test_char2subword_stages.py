@@ -10,6 +10,7 @@ import numpy as np
 import object_stores
 import pytest
 import several_processes
+from again import again
 from object_stores import BUCKET
 from several_processes import PROGRAM, Processes
 from small_char2subword_run import STAGES, changed, saved, small_backbone, small_char2subword_config
@@ -168,7 +169,7 @@ def test_a_stage_whose_source_was_made_anew_is_redone_once_it_is_removed(stages,
     assert train_stages(stages.config(), str(workdir))
 
 
-@pytest.mark.parametrize("gone", [(1,), (1, 2)])
+@pytest.mark.parametrize("gone", [again((1,)), (1, 2)])
 def test_a_stage_goes_on_without_the_folder_before_it(stages, same_runs, tmp_path, log_lines, gone):
     workdir = copied(stages, tmp_path, *sorted({1, 2, 3} - set(gone)))
     last = max(gone) + 1

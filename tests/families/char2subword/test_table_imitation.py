@@ -7,6 +7,7 @@ import functools
 import jax
 import numpy as np
 import pytest
+from again import again
 from programs import initial
 
 from charlm.families.char2subword.batch import ImitationBatch
@@ -95,7 +96,7 @@ def test_sums_add_up_over_batches(params):
         np.testing.assert_allclose(summarize(added)[name], value, rtol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("left_out", LOSSES)
+@pytest.mark.parametrize("left_out", [LOSSES[0], *map(again, LOSSES[1:])])
 def test_a_term_without_weight_is_left_out(params, left_out):
     batch = make_batch(np.arange(8))
     weights = ONE | {left_out: 0.0}

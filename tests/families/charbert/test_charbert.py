@@ -286,11 +286,11 @@ def test_new_parts_begin_as_in_the_released_code():
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"fusion": "reference", "windows": (3,)}, 5_497_088),
+        again({"fusion": "reference", "windows": (3,)}, 5_497_088),
         ({"shared_fusion": True, "windows": (1, 2, 3)}, 5_500_160),
-        ({"shared_fusion": True, "windows": (3,)}, 6_679_808),
+        again({"shared_fusion": True, "windows": (3,)}, 6_679_808),
         ({"shared_fusion": True}, 7_859_456),
-        ({"windows": (3,)}, 71_636_480),
+        again({"windows": (3,)}, 71_636_480),
         ({}, 85_792_256),
     ],
 )

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from again import again
 
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.spelled.batch import SpelledBatch
@@ -131,11 +132,11 @@ def test_an_encoder_drops_in_training_alone(batch):
     ("model", "shape"),
     [
         (BertForLabels(BERT, 3, SEQUENCE_CLASSIFICATION, lm.XRayEmbBert), (S * B, 3)),
-        (BertForLabels(ROBERTA, 3, TOKEN_CLASSIFICATION, lm.XRayEmbBert), (S * B, L, 3)),
-        (BertForLabels(BERT, 2, QUESTION_ANSWERING, lm.XRayEmbBert), (S * B, L, 2)),
+        again(BertForLabels(ROBERTA, 3, TOKEN_CLASSIFICATION, lm.XRayEmbBert), (S * B, L, 3)),
+        again(BertForLabels(BERT, 2, QUESTION_ANSWERING, lm.XRayEmbBert), (S * B, L, 2)),
         (GPT2ForLabels(GPT2, 3, SEQUENCE_CLASSIFICATION, lm.XRayEmbGPT2), (S * B, 3)),
-        (GPT2ForLabels(GPT2, 3, TOKEN_CLASSIFICATION, lm.XRayEmbGPT2), (S * B, L, 3)),
-        (GPT2ForLabels(GPT2, 2, QUESTION_ANSWERING, lm.XRayEmbGPT2), (S * B, L, 2)),
+        again(GPT2ForLabels(GPT2, 3, TOKEN_CLASSIFICATION, lm.XRayEmbGPT2), (S * B, L, 3)),
+        again(GPT2ForLabels(GPT2, 2, QUESTION_ANSWERING, lm.XRayEmbGPT2), (S * B, L, 2)),
     ],
     ids=lambda value: f"{value.encoder.__name__}-{value.kind}" if hasattr(value, "kind") else "",
 )

@@ -1,6 +1,7 @@
-"""Asks every initializer once for the shape that it makes; conftest.py has all tests do so.
+"""Remembers what asking again would take long to say: conftest.py has all tests do so.
 
 Whenever a module reads a parameter, flax traces the initializer to compare shapes: half the time of tracing a layer.
+XLA takes a tenth of a second to say how much memory a small training step needs, and many runs train the same one.
 """
 
 from __future__ import annotations
@@ -8,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
+from jax._src import stages
 
 _known: dict[Any, Any] = {}  # what a function is made of -> what it returns, as shapes
 
@@ -31,6 +34,19 @@ def remember_shapes() -> None:
         return _known[key]
 
     jax.eval_shape = eval_shape
+
+
+def remember_memory() -> None:
+    """Has XLA say once for each compiled program how much memory it needs."""
+    analyse = stages.Executable.memory_analysis
+    said: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def memory_analysis(self: Any) -> Any:
+        if self not in said:
+            said[self] = analyse(self)
+        return said[self]
+
+    stages.Executable.memory_analysis = memory_analysis
 
 
 def made_of(value: Any) -> Any:

@@ -1,15 +1,16 @@
-"""Tests that initializers are traced once, and that parameters of another shape are refused as without that."""
+"""Tests that what is asked once is answered as if asked anew: shapes of parameters, memory of programs."""
 
 from __future__ import annotations
 
 from unittest import mock
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.errors import ScopeParamShapeError
-from parameter_shapes import made_of
+from remembered import made_of
 
 X = np.ones((2, 3), np.float32)
 PARAMS = {"kernel": np.ones((3, 4), np.float32), "bias": np.ones(4, np.float32)}
@@ -44,3 +45,11 @@ def test_functions_differ_by_what_they_hold():
     assert made_of(lambda: made_of) != made_of(lambda: make)
     with pytest.raises(TypeError, match="unhashable"):
         hash(made_of(make(np.ones(2))))
+
+
+def test_each_program_has_its_own_memory():
+    compiled = [jax.jit(lambda x: (x @ x).sum()).lower(np.ones((n, n), np.float32)).compile() for n in (8, 64)]
+    small, large = (program.memory_analysis() for program in compiled)
+    assert small.argument_size_in_bytes == 4 * 8**2
+    assert large.argument_size_in_bytes == 4 * 64**2
+    assert compiled[0].memory_analysis() is small
