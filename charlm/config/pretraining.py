@@ -135,6 +135,7 @@ LISTS = (
     "optim.freeze",
     "stages",
     "alignment.noise",
+    "data.spelling_noise",
 )  # tuples of names that people type with commas
 
 

@@ -23,10 +23,10 @@ from charlm.data.lanes import check_shards, stack
 from charlm.data.streams import generator
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.spelling import spell_piece, spell_rows
+from charlm.families.char2subword.spelling_noise import ManyTypos, OneTypo
 from charlm.families.char2subword.spelling_vocab import Entries
 from charlm.families.spelled.masked_batches import SPELLING_BUCKETS
 from charlm.text.chars import CharVocab
-from charlm.text.noise import Noiser
 
 ORDER, TYPOS, UNSEEN = 0, 1, 2  # numbers of the random streams
 
@@ -46,7 +46,7 @@ class Imitated:
     Attributes:
       entries: the N entries of the vocabulary that have a spelling.
       vocab: the character vocabulary.
-      noiser: makes typos; None: there are no typos.
+      typos: makes typos; None: there are no typos.
       slots: character slots of the longest spelling; longer spellings are cut.
       near_NK: int32, the rows of the table nearest to each entry's row.
       unseen_N: bool, True at entries that are never trained on.
@@ -54,17 +54,16 @@ class Imitated:
 
     entries: Entries
     vocab: CharVocab
-    noiser: Noiser | None
+    typos: OneTypo | ManyTypos | None
     slots: int
     near_NK: np.ndarray
     unseen_N: np.ndarray
 
     def lengths(self) -> np.ndarray:
-        """Returns the character slots [N] that each entry needs; one slot more where a typo may lengthen it."""
+        """Returns the character slots [N] that each entry needs, also with typos that lengthen it."""
         lengths_N = np.array([len(spelling) for spelling in self.entries.spellings])
-        if self.noiser is not None:
-            shortest = self.noiser.noise.min_length
-            lengths_N += [len(surface.chars) >= shortest for surface in self.entries.surfaces]
+        if self.typos is not None:
+            lengths_N += [self.typos.longer(surface.chars) for surface in self.entries.surfaces]
         return np.minimum(lengths_N, self.slots)
 
     def rows(self, chosen: Sequence[int], slots: int, rng: np.random.Generator | None) -> np.ndarray:
@@ -72,8 +71,8 @@ class Imitated:
         spellings = []
         for place in chosen:
             surface = self.entries.surfaces[place]
-            if self.noiser is not None and rng is not None:
-                surface = surface._replace(chars=self.noiser.word(surface.chars, rng))
+            if self.typos is not None and rng is not None:
+                surface = surface._replace(chars=self.typos.word(surface.chars, rng))
             spellings.append(spell_piece(surface))
         return spell_rows(spellings, self.vocab, slots)
 

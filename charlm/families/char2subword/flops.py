@@ -9,7 +9,7 @@ import numpy as np
 
 from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
 from charlm.families.char2subword.batch import ImitationBatch
-from charlm.families.char2subword.model import Char2SubwordBertConfig
+from charlm.families.char2subword.model import GATED, Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.spelled.batch import MaskedBatch, SpelledBatch
 from charlm.families.subword.flops import bert_forward
@@ -24,7 +24,13 @@ def char2subword_forward(config: Char2SubwordConfig, spellings: TotalLengths) ->
 def batch_flops(config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
     """Returns the operations of a forward pass: of the module over the distinct spellings, and of the transformer."""
     spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
-    return char2subword_forward(config.characters, spellings) + bert_forward(config, lengths_of(inputs.mask_SBL))
+    own = char2subword_forward(config.characters, spellings) + mixing(config, spellings)
+    return own + bert_forward(config, lengths_of(inputs.mask_SBL))
+
+
+def mixing(config: Char2SubwordBertConfig, spellings: TotalLengths) -> float:
+    """Returns the operations of weighing the rows of the table for each spelling, and of their mean: in gated mode."""
+    return 2 * 2 * spellings.rows * config.hidden * config.vocab_size if config.mode == GATED else 0.0
 
 
 def imitation_training(config: Char2SubwordConfig, batch: ImitationBatch, rows: int) -> float:
@@ -61,7 +67,8 @@ def alignment_training(
 ) -> float:
     """Returns the useful operations of a training step of the alignment stage.
 
-    The teacher costs a forward pass. The student's frozen matrices cost two passes, see `character_masked_training`.
+    The teacher costs a forward pass. The student's frozen matrices cost two passes, see `character_masked_training`; so
+    do products with the table.
 
     Args:
       clean_SBL: bool, True at the teacher's positions.
@@ -71,5 +78,5 @@ def alignment_training(
     words, clean = lengths_of(inputs.mask_SBL), lengths_of(clean_SBL)
     pairs = config.layers * 2 * 2 * words.squares * config.hidden
     passes = 2 + free_layers / config.layers
-    own = TRAINING * char2subword_forward(config.characters, spellings)
+    own = TRAINING * char2subword_forward(config.characters, spellings) + 2 * mixing(config, spellings)
     return own + passes * bert_forward(config, words) + pairs + bert_forward(config, clean)

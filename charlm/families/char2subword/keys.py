@@ -11,6 +11,8 @@ ours, not the paper's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import ml_collections
 
 from charlm.config.shared import (
@@ -70,6 +72,9 @@ KEYS: dict[str, Key] = {
         "neighbours k of a row in the loss, itself among them (precision is measured on 15)"),
     "data.noise_rate": NOISE_RATE.but(
         meaning="share of the spellings of five characters or more that get one typo (section 3.1, Table 1)"),
+    "data.spelling_noise": Key((),
+        "approximation: kinds of noise, one of which is drawn for a spelling, its rate from 0 to the one given, for a "
+        "share of `data.noise_rate`; empty: the typos of Table 1"),
     "data.keyboard": Key("auto", 'language of the keyboard of mistyped letters; "auto": by the script of each'),
     "data.unseen": share(0.0,
         "share of the subwords that no stage spells, to measure how words are composed; chosen by `seed`"),
@@ -168,6 +173,7 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.hidden={config.model.hidden} must be even, for sine and cosine")
     if not 4 <= config.model.char_slots <= 1024:
         raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [4, 1024]")
+    _check_spelling_noise(config)
     _check_alignment(config)
     if not config.optim.freeze:
         raise ValueError("optim.freeze is empty: the transformer and its table stay as they are (section 3.2)")
@@ -183,12 +189,24 @@ def _check_alignment(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"alignment.noise_share={own.noise_share} must lie in [0, 1]")
     if not own.noise:
         raise ValueError("alignment.noise names no kind of noise; alignment.noise_share=0 leaves texts as they are")
-    try:
-        kinds = [Noise.parse(spec).kind for spec in own.noise]
-    except ValueError as error:
-        raise ValueError(f"alignment.noise: {error}") from None
-    if needy := [kind for kind in kinds if KINDS[kind].listed and not own.misspellings]:
+    if needy := [kind for kind in _kinds("alignment.noise", own.noise) if KINDS[kind].listed and not own.misspellings]:
         raise ValueError(f"alignment.noise: {needy[0]} needs a list; alignment.misspellings names none")
+
+
+def _check_spelling_noise(config: ml_collections.ConfigDict) -> None:
+    kinds = _kinds("data.spelling_noise", config.data.spelling_noise)
+    if needy := [kind for kind in kinds if KINDS[kind].listed]:
+        raise ValueError(f"data.spelling_noise: {needy[0]} needs a list, which spellings do not have")
+    if kinds and not config.data.noise_rate:
+        raise ValueError("data.spelling_noise is of no use with data.noise_rate=0: no spelling gets noise")
+
+
+def _kinds(key: str, specs: Sequence[str]) -> list[str]:
+    """Returns the kinds of noises; ValueError naming the key if one is written wrongly."""
+    try:
+        return [Noise.parse(spec).kind for spec in specs]
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from None
 
 
 def of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.ConfigDict:

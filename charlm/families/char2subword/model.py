@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from charlm.core.types import ModelConfig, Params
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
+from charlm.families.char2subword.speller import mixed_rows
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import Spelled, SpelledEncoder, SpelledMaskedLM
 from charlm.families.subword.bert import BertConfig
@@ -34,7 +35,8 @@ class Char2SubwordBertConfig(BertConfig):
       mode: how words are read (section 3.3). "full": every word is spelled, and the table is read for special tokens
         only. "hybrid": words that are entries of the vocabulary are read as their rows, all others are spelled.
         "gated", which is ours: text is cut into pieces as the transformer's tokenizer cuts it; the rows of the pieces
-        of a word that it splits are moved towards the word's spelling (`Char2Subword.beside`).
+        of a word that it splits are moved (`Char2Subword.beside`) towards the rows that the word's spelling resembles
+        (`mixed_rows`).
       splitter, language: how text is cut into words; see `charlm.text.words.get_splitter`.
     """
 
@@ -65,8 +67,11 @@ class _Spelled(Spelled):
         self.char2subword = Char2Subword(self.config.characters)
 
     def vectors(self, chars_UC: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Returns the vectors [U, D] of spellings, float32."""
-        return self.char2subword(chars_UC, deterministic=deterministic)
+        """Returns the vectors [U, D] of spellings, float32; in gated mode, means of rows of the table."""
+        vectors_UD = self.char2subword(chars_UC, deterministic=deterministic)
+        if self.config.mode != GATED:
+            return vectors_UD
+        return mixed_rows(vectors_UD, self.bert.embed.token.embedding, self.config.characters.dtype)
 
     def mix(self, spelled_NLD: jax.Array, ids_NL: jax.Array) -> jax.Array:
         """Returns the input vectors of positions; in gated mode, -2 - n is row n beside the spelling of its word.

@@ -153,6 +153,7 @@ class Char2Subword(nn.Module):
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
         if cfg.gate:
             zeros = nn.initializers.zeros
+            self.gate_in = nn.Dense(cfg.hidden, dtype=jnp.float32)
             self.gate = nn.Dense(cfg.output, kernel_init=zeros, bias_init=zeros, dtype=jnp.float32)
 
     def __call__(self, chars_UC: jax.Array, *, deterministic: bool = True) -> jax.Array:
@@ -172,14 +173,16 @@ class Char2Subword(nn.Module):
     def beside(self, rows_NLE: jax.Array, vectors_NLE: jax.Array) -> jax.Array:
         """Returns rows of the table, each moved towards the vector of the word that it is a piece of, [N, L, E].
 
-        Each dimension has its own gate in (-1, 1), computed from both. The gate of a fresh module is 0, so that the
-        rows stay as they are to the bit; then only the gate has a gradient, and the vectors once it has opened.
+        Each dimension has its own gate in (-1, 1), computed from both by two layers. The last layer of a fresh module
+        is 0, so that the rows stay as they are to the bit; then only this layer has a gradient, and the rest once it
+        has opened.
 
         Args:
           rows_NLE: float32, rows of pieces.
-          vectors_NLE: float32, the result of `__call__` for the word of each piece.
+          vectors_NLE: float32, a vector for the word of each piece.
         """
-        gate_NLE = jnp.tanh(self.gate(jnp.concatenate([rows_NLE, vectors_NLE], axis=-1)))
+        hidden = gelu(self.gate_in(jnp.concatenate([rows_NLE, vectors_NLE], axis=-1)))
+        gate_NLE = jnp.tanh(self.gate(hidden))
         return rows_NLE + gate_NLE * (vectors_NLE - rows_NLE)
 
     def attention(self, chars_UC: jax.Array) -> jax.Array:

@@ -44,6 +44,7 @@ from charlm.families.char2subword.shape import (
     with_backbone,
 )
 from charlm.families.char2subword.spelling import spell_rows, spell_word
+from charlm.families.char2subword.spelling_noise import ManyTypos, OneTypo
 from charlm.families.char2subword.tensors import NAME
 from charlm.families.objective import Objective, first_of
 from charlm.families.spelled.model import smallest_batch
@@ -96,7 +97,7 @@ class Char2SubwordObjective(Objective):
         """Returns the parameters of a Char2Subword; or those of a backbone, with a fresh module in front of it."""
         start = self.data.start
         if start.checkpoint is not None:
-            gate = f"{NAME}/{GATE}/"
+            gate = f"{NAME}/{GATE}"  # the names of both its layers begin so
             if any(name.startswith(gate) for name in checkpoints.parameter_shapes(start.checkpoint)):
                 gate = ""
             kept = {name: x for name, x in flat(fresh).items() if gate and name.startswith(gate)}
@@ -130,6 +131,17 @@ class Char2SubwordObjective(Objective):
         self.data.chars.save(folder / CHAR_VOCAB_FILE)
 
 
+def _typos(config: ml_collections.ConfigDict) -> OneTypo | ManyTypos | None:
+    """Returns what misspells entries: nothing, the paper's typos, or the kinds of `data.spelling_noise`."""
+    rate, kinds, keyboard = config.data.noise_rate, config.data.spelling_noise, config.data.keyboard
+    if not rate:
+        return None
+    if not kinds:
+        return OneTypo(Noiser(Noise("char2subword", rate, 5, keyboard), config.seed))
+    noises = [dataclasses.replace(Noise.parse(kind), language=keyboard) for kind in kinds]
+    return ManyTypos(tuple(noises), rate, config.seed)
+
+
 class TableImitation(Char2SubwordObjective):
     """The four losses over spellings of entries, some with a typo; `shape` is the shape of every batch."""
 
@@ -144,11 +156,10 @@ class TableImitation(Char2SubwordObjective):
         if (count := config.loss.neighbour_count) >= rows:
             raise ValueError(f"loss.neighbour_count={count} must be less than {rows}, the rows of {data.start.source}")
         self._measured_on = min(NEIGHBOURS, rows)  # the largest k of precision at k
-        noise = Noise("char2subword", cfg.noise_rate, 5, cfg.keyboard) if cfg.noise_rate else None
         self._imitated = Imitated(
             entries=entries,
             vocab=data.chars,
-            noiser=None if noise is None else Noiser(noise, config.seed),
+            typos=_typos(config),
             slots=config.model.char_slots,
             near_NK=np.zeros((len(entries), max(count, self._measured_on)), np.int32),
             unseen_N=self.unseen_N,

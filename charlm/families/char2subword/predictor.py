@@ -7,7 +7,7 @@ subwords are found.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -18,7 +18,7 @@ from charlm.core.cache import WordCache
 from charlm.core.types import ModelConfig, Params
 from charlm.families.char2subword.beside import GatedUnits
 from charlm.families.char2subword.imitation import unit as unit_vectors
-from charlm.families.char2subword.model import GATED
+from charlm.families.char2subword.model import GATED, Char2SubwordBert
 from charlm.families.char2subword.module import Char2Subword
 from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.units import Char2SubwordUnits
@@ -55,11 +55,12 @@ class ModulePredictor(Predictor):
     pretrained: Pretrained
     tokenizer: SubwordTokenizer
     _params: Params
-    _spell: Callable[..., jax.Array]
 
     def _take_module(self) -> None:
-        """Makes the programs of the module that all modes have; a subclass sets `_spell` and `word_params`."""
+        """Makes the programs of the module that all modes have."""
         module = Char2Subword(self.config.characters)
+        self._module_params = self._params["char2subword"]
+        self._vectors = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
         self._nearest = jax.jit(_nearest, static_argnums=3)
         self._attention = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC, method="attention"))
 
@@ -74,7 +75,7 @@ class ModulePredictor(Predictor):
         spelled, cfg = spell_word(string), self.config.characters
         chars_1C = spell_rows([spelled], self.pretrained.vocab(), cfg.char_slots)
         count = int((chars_1C != 0).sum())
-        weights_1LHCC = jax.device_get(self._attention(self.word_params, chars_1C[:, :count]))
+        weights_1LHCC = jax.device_get(self._attention(self._module_params, chars_1C[:, :count]))
         return CharAttentions(tuple(spelled[:count]), weights_1LHCC[0])
 
     def neighbors(self, string: str, top: int = 5) -> list[Neighbor]:
@@ -95,7 +96,7 @@ class ModulePredictor(Predictor):
         allowed_V = np.zeros(self.config.vocab_size, bool)
         allowed_V[list(shown)] = True
         chars_1C = spell_rows([spell_word(string)], self.pretrained.vocab(), self.config.characters.char_slots)
-        vector_D = self._spell(self.word_params, chars_1C)[0]
+        vector_D = self._vectors(self._module_params, chars_1C)[0]
         table_VD = self._params["bert"]["embed"]["token"]["embedding"]
         cosines, ids = jax.device_get(self._nearest(vector_D, table_VD, allowed_V, min(top, len(shown))))
         return [Neighbor(shown[index], float(cosine)) for index, cosine in zip(ids.tolist(), cosines, strict=True)]
@@ -151,7 +152,7 @@ class Char2SubwordPredictor(ModulePredictor, WordPredictor):
         maps = []
         if spelled:
             rows_UC = units.spellings.rows(units.spellings.codes([what for _, what in spelled]))
-            found = jax.device_get(self._attention(self.word_params, rows_UC))
+            found = jax.device_get(self._attention(self._module_params, rows_UC))
             for (word, what), row_C, weights_LHCC in zip(spelled, rows_UC, found, strict=True):
                 count = int((row_C != 0).sum())
                 maps.append(
@@ -180,11 +181,12 @@ class GatedPredictor(ModulePredictor, SpelledPiecePredictor[GatedUnits]):
         super().__init__(pretrained)
         self.suited = ("encode", "fill_mask", "neighbors")
         self._units = GatedUnits(pretrained)
-        module = Char2Subword(self.config.characters)
-        self._spell = jax.jit(lambda p, chars_UC: module.apply({"params": p}, chars_UC))
-        self.word_params = self._params["char2subword"]
         self._take_module()
-        self.cache = WordCache(self._spell, self.config.hidden, np.float32, self._units.buckets)
+        encoder = Char2SubwordBert(self.config)
+        spell = jax.jit(lambda p, chars_UC: encoder.apply({"params": p}, chars_UC, method="spell"))
+        table = {"embed": {"token": self._params["bert"]["embed"]["token"]}}
+        self.word_params = {"char2subword": self._module_params, "bert": table}
+        self.cache = WordCache(spell, self.config.hidden, np.float32, self._units.buckets)
 
     def _views_of(
         self, stacks: dict[str, list[np.ndarray]], names: Sequence[str], pieces: Text, window: Window

@@ -44,6 +44,7 @@ def module_rules(theirs: str, ours: str) -> list[Rule]:
     rules += dense_rules(f"{layer}ff1", f"{own}ffn_in") + dense_rules(f"{layer}ff2", f"{own}ffn_out")
     rules += norm_rules(f"{layer}ln1", f"{own}attention_norm") + norm_rules(f"{layer}ln2", f"{own}ffn_norm")
     rules += dense_rules(f"{theirs}proj", f"{ours}projection") + norm_rules(f"{theirs}ln_out", f"{ours}norm")
+    rules += dense_rules(f"{theirs}gate_in", f"{ours}gate_in")
     return rules + dense_rules(f"{theirs}gate", f"{ours}gate")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -44,10 +45,12 @@ def test_the_gate_moves_each_dimension_by_itself():
     config = Char2SubwordConfig(char_vocab_size=9, hidden=4, layers=1, heads=1, output=3, char_slots=4, gate=True)
     module, rng = Char2Subword(config), np.random.default_rng(0)
     rows, vectors = rng.normal(size=(2, 1, 2, 3)).astype(np.float32)
-    kernel, bias = rng.normal(size=(6, 3)).astype(np.float32), rng.normal(size=3).astype(np.float32)
-    params = {"gate": {"kernel": kernel, "bias": bias}}
+    dense = lambda *shape: {"kernel": rng.normal(size=shape), "bias": rng.normal(size=shape[1])}
+    params = {"gate_in": dense(6, 4), "gate": dense(4, 3)}
     found = module.apply({"params": params}, rows, vectors, method="beside")
-    gate = np.tanh(np.concatenate([rows, vectors], -1) @ kernel + bias)
+    hidden = np.concatenate([rows, vectors], -1) @ params["gate_in"]["kernel"] + params["gate_in"]["bias"]
+    hidden = hidden * np.vectorize(lambda x: (1 + math.erf(x / 2**0.5)) / 2)(hidden)
+    gate = np.tanh(hidden @ params["gate"]["kernel"] + params["gate"]["bias"])
     np.testing.assert_allclose(found, rows + gate * (vectors - rows), rtol=1e-5, atol=1e-6)
 
 

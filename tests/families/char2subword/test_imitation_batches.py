@@ -15,6 +15,7 @@ from charlm.families.char2subword.batches import (
     choose_unseen,
     measure_shape,
 )
+from charlm.families.char2subword.spelling_noise import OneTypo
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
 from charlm.text.chars import UNK
 from charlm.text.noise import Noise, Noiser
@@ -27,10 +28,10 @@ ENTRIES = Entries(np.arange(300, dtype=np.int32) + 5, tuple(Surface(word, i % 3 
 
 
 def imitated(noise: float = 0.0, unseen: float = 0.0) -> Imitated:
-    noiser = Noiser(Noise("char2subword", noise, 5), seed=0) if noise else None
+    typos = OneTypo(Noiser(Noise("char2subword", noise, 5), seed=0)) if noise else None
     near = np.arange(600, dtype=np.int32).reshape(300, 2)
     chars = characters_of(ENTRIES, keyboard_for("auto"))
-    return Imitated(ENTRIES, chars, noiser, 20, near, choose_unseen(ENTRIES, unseen, seed=1))
+    return Imitated(ENTRIES, chars, typos, 20, near, choose_unseen(ENTRIES, unseen, seed=1))
 
 
 def spelled(vocab, row):
