@@ -8,6 +8,7 @@ Variants: "" as in the paper; "approximation" runs the first stage alone; "no_no
 "mean_square" reads L2 as a mean of squares; "minilm" trains a module of 2.8 M parameters for a table of 30,522 x 384 in
 some twenty minutes on one CPU core; "tiny" takes minutes with any small BERT. The rows of Table 2 are "ce", "cos",
 "l2", "nbr", "ce_cos", "ce_l2", "ce_cos_l2" and "ce_nbr"; its last row has all four losses, as have the other variants.
+"speller" goes on with a module that knows its table: with much noise of many kinds, before configs/align.py.
 Join variants that concern different things with a plus sign: minilm+no_noise+mean_square.
 """
 
@@ -24,7 +25,11 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
       ValueError: when there is no such variant, or one of them would undo another.
     """
     return apply_variants(
-        defaults("char2subword"), variant, VARIANTS, "configs/char2subword_base.py", one_of=(SIZES, LOSSES)
+        defaults("char2subword"),
+        variant,
+        VARIANTS,
+        "configs/char2subword_base.py",
+        one_of=(SIZES, {**LOSSES, "speller": speller}),
     )
 
 
@@ -84,6 +89,20 @@ def mean_square(config: ml_collections.ConfigDict) -> None:
     config.loss.distance_of = "mean_square"
 
 
+def speller(config: ml_collections.ConfigDict) -> None:
+    """Learns which entry a misspelled word means; the first stage alone, from a module that has learned the table."""
+    approximation(config)
+    config.data.noise_rate = 0.85
+    config.data.spelling_noise = (
+        "charbert:1", "keyboard:0.3", "swap:0.3", "drop:0.3", "insert:0.3", "char2subword:1", "leet:0.4",
+        "homoglyph:0.4", "keyboard:0.15", "drop:0.2", "charbert:1",
+    )  # fmt: skip
+    config.loss.cosine = 0.3
+    config.loss.distance = 0.0
+    config.loss.neighbours = 0.0
+    config.optim.warmup_steps = 200
+
+
 def _losses(*names: str) -> Variant:
     def only(config: ml_collections.ConfigDict) -> None:
         for name in ("cross_entropy", "cosine", "distance", "neighbours"):
@@ -108,5 +127,6 @@ VARIANTS: dict[str, Variant] = {
     "approximation": approximation,
     "no_noise": no_noise,
     "mean_square": mean_square,
+    "speller": speller,
     **LOSSES,
 }

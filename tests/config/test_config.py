@@ -523,6 +523,7 @@ def test_variants_are_joined_in_their_order():
         ("charbert_base.py:advbert", CHARBERT | {"model.char_channel": False}),
         ("char2subword_base.py", CHAR2SUBWORD),
         ("char2subword_base.py:mean_square", CHAR2SUBWORD | {"loss.distance_of": "mean_square"}),
+        ("char2subword_base.py:speller", {"stage": "approximation", "data.noise_rate": 0.85, "loss.neighbours": 0.0}),
         ("char2subword_base.py:tiny+no_noise", {"model.hidden": 128, "data.noise_rate": 0.0}),
         *rows_of_table_2(),
         ("xrayemb_base.py", XRAYEMB),
