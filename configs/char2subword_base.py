@@ -24,12 +24,9 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     Raises:
       ValueError: when there is no such variant, or one of them would undo another.
     """
+    own = (*LOSSES, "speller")
     return apply_variants(
-        defaults("char2subword"),
-        variant,
-        VARIANTS,
-        "configs/char2subword_base.py",
-        one_of=(SIZES, {**LOSSES, "speller": speller}),
+        defaults("char2subword"), variant, VARIANTS, "configs/char2subword_base.py", one_of=(SIZES, own)
     )
 
 

@@ -486,7 +486,11 @@ def rows_of_table_2() -> list[tuple[str, dict[str, float]]]:
 @pytest.mark.parametrize(
     ("file", "variants", "message"),
     [
-        ("char2subword_base", "ce+cos", "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr choose one, not ce+cos"),
+        (
+            "char2subword_base",
+            "ce+cos",
+            "of ce, cos, l2, nbr, ce_cos, ce_l2, ce_cos_l2, ce_nbr, speller choose one, not ce+cos",
+        ),
         ("char2subword_base", "tiny+no_noise+minilm", "of minilm, tiny choose one, not tiny+minilm"),
         (
             "classify",
