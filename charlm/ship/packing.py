@@ -14,6 +14,7 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import write_json, write_text
 from charlm.core.trained import CARD
 from charlm.core.types import Json, JsonObject
+from charlm.families import elsewhere
 from charlm.families.family import FAMILIES
 from charlm.families.lookup import converter_of
 from charlm.families.stored import family_of, metadata_of
@@ -24,7 +25,9 @@ MODEL_CARD = "README.md"  # as the Hugging Face hub names it
 _OF_CONFIGS = ("config", "fine_tuning", "started_from")  # entries of a checkpoint's metadata that hold paths
 
 
-def pack(checkpoint: str, output: str, about: str, report: str, dtype: str, most: int) -> str:
+def pack(
+    checkpoint: str, output: str, about: str, report: str, dtype: str, most: int, rest: str = "", install: str = ""
+) -> str:
     """Packs a model; returns the line to print.
 
     Args:
@@ -34,6 +37,8 @@ def pack(checkpoint: str, output: str, about: str, report: str, dtype: str, most
       report: `report.json` of a robustness report; "": the scores are those that the run measured.
       dtype: what the weights are rounded to.
       most: bytes that the folder may have.
+      rest: "PACKAGE:FOLDER" of a model whose parameters are left out where they are the same; "": all are packed.
+      install: the name to install that package by.
 
     Raises:
       ValueError: there is no such model, a file is missing or wrong, or the folder would be too large.
@@ -51,7 +56,11 @@ def pack(checkpoint: str, output: str, about: str, report: str, dtype: str, most
         converter.write_beside(model, folder)
         if head in FINE_TUNED:
             (folder / WORDS_FILE).unlink(missing_ok=True)  # the words for gaps, which such a model does not fill
-        checkpoints.save_compact(folder, model.params, without_folders(metadata), dtype)
+        params, stored = model.params, without_folders(metadata)
+        if rest:
+            params, stored[elsewhere.KEY] = elsewhere.without_rest(params, rest, install)
+            elsewhere.copy_beside(rest, install, folder)
+        checkpoints.save_compact(folder, params, stored, dtype)
         write_json(folder / CARD, known)
         write_text(folder / MODEL_CARD, card.text(Path(output).absolute().name, known))
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -246,3 +246,12 @@ def test_statistics_of_parquet_need_pyarrow_before_a_model_is_loaded(tmp_path, m
 def test_no_package_is_imported_to_see_that_it_is_there(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", refuse)
     assert extras.missing("scipy") == ""
+
+
+def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "a_package").mkdir()
+    (tmp_path / "a_package" / "__init__.py").write_text("raise SystemExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert extras.folders_of("a_package") == [tmp_path / "a_package"]
+    for name in ("no_such_package", "a_package.inside", "", "../a_package", "sys"):
+        assert extras.folders_of(name) == []

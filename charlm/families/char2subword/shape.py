@@ -38,6 +38,7 @@ from charlm.families.char2subword.model import (
 from charlm.families.char2subword.module import Char2SubwordConfig
 from charlm.families.char2subword.spelling_vocab import Entries, characters_of
 from charlm.families.char2subword.tensors import NAME, TABLE_PARAMETER, bert_config
+from charlm.families.elsewhere import KEY
 from charlm.families.pretrained import from_pretrained
 from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import BertConfig
@@ -153,6 +154,11 @@ def read_start(source: str, key: str = "init_from") -> Char2SubwordStart:
 
 def _of_checkpoint(source: str, checkpoint: Path) -> Char2SubwordStart:
     stored = metadata_of(checkpoint, (NAME,))
+    if about := stored.get(KEY):
+        raise ValueError(
+            f"init_from: {source} leaves its transformer in the package {about['package']}: it can be used, but no run "
+            "goes on from it; start from the run that it was packed from"
+        )
     if "rows" in stored:
         raise ValueError(f"init_from: {source} was made without its table; there is nothing to imitate")
     shape = bert_config(config_from_dict(Char2SubwordBertConfig, stored["model"], str(checkpoint)))
