@@ -30,7 +30,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
     add("--output", required=True, help="folder to create")
     add("--about", required=True, metavar="FILE", help="JSON with what the run does not tell, see above")
-    add("--report", default="", metavar="FILE", help="report.json of charlm.robustness, for the scores")
+    add(
+        "--report",
+        default="",
+        metavar="FILE",
+        help="report.json of charlm.robustness or charlm.evaluate_retrieval, for the scores",
+    )
     add("--dtype", choices=DTYPES, default=DTYPES[0], help="what the weights are rounded to (default: %(default)s)")
     add("--rest", default="", metavar="PACKAGE:FOLDER", help="leave out what the model of an installed package has")
     add("--rest-install", default="", metavar="NAME", help="what pip installs that package by; default: its own name")

@@ -21,6 +21,7 @@ from charlm.training.goodput import RunStart, account, read_starts
 
 RESULT_FILE = "result.json"  # of a fine-tuning run: the scores of its best epoch
 HELD_OUT = "heldout_"  # how the names of what pre-training measures on held-out text begin
+CLEAN = "clean"  # the noise of clean queries in a report on retrieval
 MAIN = ("bits_per_char", "loss")  # what tells most about a pre-trained model: the first of these that it has
 
 _WORDS, _TEXTS = "a text", "a list of texts"
@@ -144,7 +145,8 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
     """Returns `metric`, the name of the main score, and `scores`: metric, value, data and noise of each.
 
     Args:
-      report: `report.json` of a robustness report; "": what the run itself measured of this step, if it did.
+      report: `report.json` of a robustness report or of one on retrieval; "": what the run itself measured of this
+        step, if it did.
 
     Raises:
       ValueError: the report is damaged, or the model is not in it.
@@ -173,16 +175,20 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
 
 
 def _reported(checkpoint: Path, report: str) -> JsonObject:
-    """Returns the scores of a model in a robustness report, on clean text and under each noise."""
+    """Returns the scores of a model in a report, on clean text and under each noise."""
     results = read_object(report)
+    retrieval = "systems" in results
+    listed, path = ("systems", "model") if retrieval else ("models", "path")
     try:
         metric = results["metric"]
-        plain = [one for one in results["models"] if not one["defence"]]
+        plain = [one for one in results[listed] if not one["defence"]]
         places = {_run_of(checkpoint), checkpoint}
-        own = [one for one in plain if Path(one["path"]).absolute() in places] if len(plain) > 1 else plain
+        own = [one for one in plain if Path(one[path]).absolute() in places] if len(plain) > 1 else plain
         if len(own) != 1:
             raise ValueError(f"--report={report}: it measures {len(plain)} models, and not this one: {checkpoint}")
         name = own[0]["name"]
+        if retrieval:
+            return _retrieved(results, name, metric)
         data = ", ".join(Path(path).name for path in results["settings"]["data"])
         scores = [(metric_, value, "") for metric_, value in results["clean"][name].items()]
         scores += [
@@ -191,8 +197,23 @@ def _reported(checkpoint: Path, report: str) -> JsonObject:
             if one["model"] == name and one["kind"] is not None and one["level"]
         ]
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"--report={report}: it is no report of charlm.robustness: {error!r}") from error
+        raise ValueError(
+            f"--report={report}: it is no report of charlm.robustness or charlm.evaluate_retrieval: {error!r}"
+        ) from error
     return {
         "metric": metric,
         "scores": [{"metric": m, "value": value, "data": data, "noise": noise} for m, value, noise in scores],
     }
+
+
+def _retrieved(results: JsonObject, system: str, metric: str) -> JsonObject:
+    """Returns the scores of a system in a report on retrieval: all of them clean, the main one under each noise."""
+    asked = results["settings"]
+    data = ", ".join(Path(path).name for path in (asked["squad"] or [asked["beir"]]))
+    own = [one | {"noise": "" if one["noise"] == CLEAN else one["noise"]} for one in results["scores"]]
+    scores = [
+        {"metric": one["score"], "value": one["value"], "data": data, "noise": one["noise"]}
+        for one in own
+        if one["system"] == system and (not one["noise"] or one["score"] == metric)
+    ]
+    return {"metric": metric, "scores": scores}

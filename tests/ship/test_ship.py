@@ -349,6 +349,33 @@ def test_scores_are_those_of_the_report(trained, tmp_path):
     assert [len(one["metrics"]) for one in results] == [2, 1, 1, 1]
 
 
+def test_scores_of_a_report_on_retrieval_are_those_of_the_model_alone(trained, tmp_path):
+    def score(name, metric, noise, value):
+        return {"system": name, "score": metric, "noise": noise, "value": value}
+
+    ours, behind = "student", "student behind symspell"
+    results = {
+        "metric": "mrr@10", "settings": {"squad": ["/data/dev.json"], "beir": ""},
+        "systems": [
+            {"name": ours, "model": str(trained.workdir), "defence": ""},
+            {"name": behind, "model": str(trained.workdir), "defence": "symspell"},
+            {"name": "teacher", "model": str(tmp_path / "teacher"), "defence": ""},
+        ],
+        "scores": [
+            score(ours, "ndcg@10", "clean", 0.8), score(ours, "mrr@10", "clean", 0.7),
+            score(behind, "mrr@10", "clean", 0.1),
+            score("teacher", "mrr@10", "drop:0.1", 0.2), score(ours, "mrr@10", "drop:0.1", 0.5),
+            score(ours, "ndcg@10", "drop:0.1", 0.6),
+        ],
+    }  # fmt: skip
+    (tmp_path / "report.json").write_text(json.dumps(results))
+    found = scores_of(find(trained.workdir), {}, str(tmp_path / "report.json"))
+    assert found["metric"] == "mrr@10"
+    assert [(one["metric"], one["noise"], one["value"], one["data"]) for one in found["scores"]] == [
+        ("ndcg@10", "", 0.8, "dev.json"), ("mrr@10", "", 0.7, "dev.json"), ("mrr@10", "drop:0.1", 0.5, "dev.json"),
+    ]  # fmt: skip
+
+
 def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
     about = write_about(tmp_path / "about.json", "text.txt")
     found = report(tmp_path / "report.json", tmp_path / "one", tmp_path / "other")
@@ -356,7 +383,10 @@ def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
     assert "report.json: it measures 2 models, and not this one: " in capsys.readouterr().err
     found.write_text('{"metric": "accuracy"}')
     assert ship(trained.workdir, tmp_path / "out", about, f"--report={found}") == 1
-    assert "report.json: it is no report of charlm.robustness: KeyError('models')" in capsys.readouterr().err
+    assert (
+        "report.json: it is no report of charlm.robustness or charlm.evaluate_retrieval: KeyError('models')"
+        in capsys.readouterr().err
+    )
 
 
 def test_scores_of_fine_tuning_are_those_of_the_packed_epoch(trained, tmp_path):
