@@ -16,6 +16,7 @@ import optax
 from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed, program_text
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.core import flops
+from charlm.core.hashed_keys import hashed
 from charlm.core.state import on_processor
 from charlm.core.types import Array, Option, Params, Tree
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
@@ -142,7 +143,7 @@ class BertTraining(_Bert):
 
     def _next(self, state: _State, batch: MaskedSubwords) -> tuple[_State, jax.Array]:
         params, moments, number = state
-        rngs = {"dropout": jax.random.fold_in(jax.random.key(0), number)}
+        rngs = {"dropout": jax.random.fold_in(hashed(jax.random.key(0)), number)}
 
         def loss(params: Params) -> jax.Array:
             predict = applied(self._model, {"params": params}, rngs)

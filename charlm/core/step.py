@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from charlm.core.hashed_keys import hashed
 from charlm.core.optimizer import with_frozen, without_frozen
 from charlm.core.spikes import Seen, judged, unless
 from charlm.core.state import TrainState, stream_key
@@ -75,7 +76,7 @@ def make_train_step(
         return total, sums
 
     def train_step(state: TrainState, batch: Tree) -> tuple[TrainState, Sums, jax.Array | Seen]:
-        key = stream_key(seed, "dropout", state.step)
+        key = hashed(stream_key(seed, "dropout", state.step))
         divisors = [jnp.maximum(weight, 1) for weight in weights(batch)] if weights else []
         shares = [divisors[0] / divisor for divisor in divisors[1:]]  # the final division is by the first part's weight
         trained = without_frozen(state.params, freeze)

@@ -6,9 +6,9 @@ layer's own name in both cases, so checkpoints, conversion, sharding and frozen 
 The price is memory: the loop reads the parameters of all layers from stacked arrays [layers, ...], one more copy of
 these parameters and, in training, of their gradients.
 
-What the loop keeps for the backward pass is fixed before XLA sees it, so we choose: matrix products, convolutions,
-outputs of kernels and comparisons (dropout masks) are kept, everything else is cheap and computed again. Without that
-choice a training step of a BERT of 12 layers took a fifth more time and twice the memory on a CPU.
+What the loop keeps for the backward pass is fixed before XLA sees it, so we choose: matrix products, convolutions and
+outputs of kernels are kept, everything else is cheap and computed again, dropout masks (`charlm.core.hashed_keys`) too.
+Without that choice a training step of a BERT of 12 layers took a fifth more time and twice the memory on a CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from flax.typing import VariableDict
 
 States = TypeVar("States")
-KEPT = ("dot_general", "conv_general_dilated", "lt", "pallas_call")  # names of JAX's operations, see above
+KEPT = ("dot_general", "conv_general_dilated", "pallas_call")  # names of JAX's operations, see above
 BATCH_AXES = ("data", "fsdp")  # mesh axes over which the rows of a batch are spread; see `charlm.core.sharding`
 Layer = Callable[..., Any]  # a module as `step` sees it: something to call with the arguments of its `__call__`
 

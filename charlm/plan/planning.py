@@ -6,9 +6,11 @@ memory and time of a setting are guessed.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import ml_collections
@@ -17,15 +19,19 @@ from jax.sharding import Mesh
 from charlm.config import flatten
 from charlm.core.optimizer import without_frozen
 from charlm.core.sharding import make_mesh, state_sharding
-from charlm.plan.analysis import compiled
+from charlm.plan.analysis import compiling
+from charlm.plan.chips import GIB
 from charlm.plan.figures import Figures, figures, usable
 from charlm.plan.program import Planned, Planner, bytes_on_chip
-from charlm.plan.search import REMAT_COST, TRIES, Guess, Setting, Trial, search, setting_of, settings
+from charlm.plan.search import REMAT_COST, TRIES, Guess, Setting, Trial, first_try, search, setting_of, settings
 from charlm.plan.topology import Device, Topology
 
 log = logging.getLogger("charlm")
 
 SCAN, KERNEL = "model.scan_layers", "model.attention_kernel"
+UNSEEN = 0.9  # of the usable memory: what a guess may take while nothing is compiled; some take a tenth more
+HOPELESS = 1.5  # of the usable memory: a setting that is guessed to take more is not compiled
+MFU = 0.15  # the useful share of the peak that a guess expects while nothing is compiled; it only orders the settings
 Found = Trial[Figures]
 
 
@@ -81,6 +87,29 @@ def without_cudnn(config: ml_collections.ConfigDict, topology: Topology) -> ml_c
     return own
 
 
+class _Begun(NamedTuple):
+    """A step that is being compiled, and the function that waits for its figures."""
+
+    planned: Planned
+    figures: Callable[[], Figures]
+
+
+class _Base(NamedTuple):
+    """What guesses start from.
+
+    Attributes:
+      setting: a setting.
+      planned: its step.
+      seconds: the time that its step takes for products and memory.
+      rest: bytes of a chip that hold neither the state nor working memory.
+    """
+
+    setting: Setting
+    planned: Planned
+    seconds: float
+    rest: float
+
+
 class Planning:
     """Plans settings of one config on one machine.
 
@@ -112,13 +141,19 @@ class Planning:
         Raises:
           ValueError: the run or the compiler refuses the setting.
         """
+        with self._begun(setting) as begun:
+            return begun.figures()
+
+    @contextlib.contextmanager
+    def _begun(self, setting: Setting | None = None) -> Iterator[_Begun]:
+        """Begins to compile a setting; ValueError if the run refuses it. Leaving the context ends the compiler."""
         config = self._config if setting is None else setting.on(self._config)
         planned = self._planner(config, self._devices)
-        analysis = compiled(planned, config, self._topology)
-        saved = planned.saved()
-        self._saved.setdefault(config.model.remat, saved / _sequences(setting_of(config), planned.mesh))
-        share = self._own.batch / config.data.batch_size
-        return figures(planned, analysis, self._topology, saved, share)
+        with compiling(planned, config, self._topology) as wait:
+            saved = planned.saved()  # traces the model, while the compiler works
+            self._saved.setdefault(config.model.remat, saved / _sequences(setting_of(config), planned.mesh))
+            share = self._own.batch / config.data.batch_size
+            yield _Begun(planned, lambda: figures(planned, wait(), self._topology, saved, share))
 
     def plan(self, look: bool = False, tries: int = TRIES) -> Plan:
         """Returns the plan of the config.
@@ -129,31 +164,76 @@ class Planning:
           tries: how many settings a search compiles at most.
         """
         asked, refused = None, ""
-        try:
-            asked = self.figures()
-        except ValueError as error:
-            refused = str(error)
-        plan = Plan(self._config, self._topology, asked, refused, loop=self._loop)
-        if asked is not None and asked.fits and not look:
-            return plan
-        plan.found, plan.tried = self._search(asked, refused, tries)
+        known: list[Found] = []
+        other, begun = None, None
+        with contextlib.ExitStack() as others, contextlib.ExitStack() as itself:
+            try:
+                own = itself.enter_context(self._begun())
+                needed, other = self._instead(own.planned) if tries else (0.0, None)
+                begun = None if other is None else self._begun_too(others, other)
+                if begun is not None and needed > HOPELESS * usable(self._topology):
+                    itself.close()
+                    room = usable(self._topology) / GIB
+                    refused = f"it would take some {needed / GIB:.0f} of {room:.0f} GiB a chip (a guess, not compiled)"
+                else:
+                    asked = own.figures()
+            except ValueError as error:
+                refused = str(error)
+            plan = Plan(self._config, self._topology, asked, refused, loop=self._loop)
+            if asked is not None and asked.fits and not look:
+                return plan
+            if asked is not None:
+                known.append(_outcome(self._own, asked))
+            if other is not None and begun is not None:
+                known.append(_outcome(other, begun.figures()))
+                tries -= 1
+        plan.found, plan.tried = self._search(known, refused, tries)
         return plan
 
-    def _search(self, asked: Figures | None, refused: str, tries: int) -> tuple[Found | None, list[Found]]:
+    def _begun_too(self, stack: contextlib.ExitStack, setting: Setting) -> _Begun | None:
+        """Begins to compile another setting beside the config's; None: the run refuses it."""
+        try:
+            begun = stack.enter_context(self._begun(setting))
+        except ValueError:
+            return None
+        log.info("the config may not fit: trying %s", " ".join(setting.flags(self._config)))
+        return begun
+
+    def _instead(self, planned: Planned) -> tuple[float, Setting | None]:
+        """Returns the bytes that the config is expected to take of a chip, and the setting to try if that is too much.
+
+        What the config takes is guessed from its model alone, since nothing is compiled yet. 0 and None: nothing is
+        known of the chip.
+        """
+        room, chip = usable(self._topology), self._topology.chip
+        if self._topology.platform == "cpu" or not room or not chip.peak:
+            return 0.0, None
+        seconds = planned.useful / self._topology.chips / (MFU * chip.peak)
+        base = _Base(self._own, planned, seconds, bytes_on_chip(planned.batch))
+        own = self._guess(self._own, base)
+        needed = own.fixed + own.temporary
+        if needed <= room:
+            return needed, None
+        cheap = [one for one in self._candidates() if one.remat == self._own.remat]  # others are traced once more
+        return needed, first_try(cheap, lambda one: self._guess(one, base), UNSEEN * room)
+
+    def _candidates(self) -> list[Setting]:
         heads = flatten(self._config).get("model.heads", 1)
         chips, per_node = self._topology.chips, self._topology.chip.per_node
-        candidates = [one for one in settings(self._own, chips, heads, per_node) if one != self._own]
-        known: list[Found] = []
-        if asked is not None:
-            known.append(_outcome(self._own, asked))
-        elif not candidates:
-            raise ValueError(refused)
-        else:
+        return [one for one in settings(self._own, chips, heads, per_node) if one != self._own]
+
+    def _search(self, known: list[Found], refused: str, tries: int) -> tuple[Found | None, list[Found]]:
+        candidates = self._candidates()
+        if not known:
+            if not candidates:
+                raise ValueError(refused)
             first = min(candidates, key=lambda one: (one.batch, one.model, one.fsdp, one.remat, one.accumulation))
             log.info("%s: trying %s", refused, " ".join(first.flags(self._config)))
             known.append(_outcome(first, self.figures(first)))
             tries -= 1
-        base = known[0]
+        found = known[0].result
+        rest = found.memory.batch + found.memory.code
+        base = _Base(known[0].setting, found.planned, max(found.compute, found.transfer), rest)
         return search(
             candidates, lambda one: self._guess(one, base), self._measure, usable(self._topology), tries, known
         )
@@ -162,10 +242,9 @@ class Planning:
         log.info("trying %s", " ".join(setting.flags(self._config)) or "the config itself")
         return _outcome(setting, self.figures(setting))
 
-    def _guess(self, setting: Setting, base: Found) -> Guess:
-        """Guesses what a setting takes, from a compiled setting and the size of the state on the setting's mesh."""
-        theirs = base.result
-        planned = theirs.planned
+    def _guess(self, setting: Setting, base: _Base) -> Guess:
+        """Guesses what a setting takes, from another setting and the size of the state on the setting's mesh."""
+        planned = base.planned
         mesh = make_mesh(setting.on(self._config), self._devices)
         place = lambda tree: jax.tree.map(
             lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), tree, state_sharding(tree, mesh)
@@ -175,8 +254,8 @@ class Planning:
         held = self._saved_for(setting.remat) * _sequences(setting, mesh)
         held *= 0.4 + 0.6 / setting.model  # the model axis splits what is as wide as heads or feed-forward layers
         accumulated = gradients if setting.accumulation > 1 else 0.0
-        fixed = bytes_on_chip(state) + theirs.memory.batch + theirs.memory.code
-        work = max(theirs.compute, theirs.transfer) * setting.batch / base.setting.batch
+        fixed = bytes_on_chip(state) + base.rest
+        work = base.seconds * setting.batch / base.setting.batch
         work *= (REMAT_COST if setting.remat else 1.0) / (REMAT_COST if base.setting.remat else 1.0)
         work *= 1 + 0.02 * (setting.accumulation > 1) + 0.25 * (setting.model.bit_length() - 1)
         whole = bytes_on_chip(jax.tree.map(_replicated(mesh), planned.state.params))

@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 from charlm.config import is_fine_tuning
 from charlm.core import stores
 from charlm.core.extras import missing
+from charlm.core.hashed_keys import hashed
 from charlm.core.learning import Batch, Learning
 from charlm.core.local_paths import is_address
 from charlm.core.optimizer import without_frozen
@@ -83,7 +84,7 @@ class Planned(NamedTuple):
         micro = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), self.batch)
 
         def backward(params: Tree, micro: Tree) -> Tree:
-            key = stream_key(0, "dropout")
+            key = hashed(stream_key(0, "dropout"))
             return jax.vjp(lambda params: learning.loss_sums(params, micro, key)[0], params)[1]
 
         with jax.default_device(self.mesh.devices.flat[0]):

@@ -18,6 +18,7 @@ from charlm.config import flatten, is_fine_tuning
 from charlm.config.pretraining import set_by
 
 TRIES = 4  # settings that are compiled
+SURE = 0.95  # of the usable memory: what a guess must leave free, since guesses are off by a few percent
 REMAT_COST = 4 / 3  # of a step that computes the forward pass twice
 
 
@@ -152,13 +153,13 @@ def search(
     for _ in range(tries):
         best = _best(seen)
         rated = [(one, *_corrected(one, guesses, seen)) for one in left]
-        hopeful = [(seconds / one.batch, one) for one, memory, seconds in rated if not usable or memory <= usable]
+        hopeful = [(seconds / one.batch, one) for one, memory, seconds in rated if _likely(memory, usable)]
         if best is not None:
             hopeful = [(seconds, one) for seconds, one in hopeful if seconds < 0.98 * best.seconds / best.setting.batch]
             if not hopeful:
                 break
         if hopeful:
-            chosen = min(hopeful, key=lambda pair: (pair[0], _rank(pair[1])))[1]
+            chosen = _fastest(hopeful)
         elif rated:  # none is thought to fit: the guesses may be wrong
             chosen = min(rated, key=lambda one: (one[1], one[2]))[0]
         else:
@@ -168,9 +169,25 @@ def search(
     return _best(seen), seen
 
 
+def first_try(candidates: Iterable[Setting], guess: Callable[[Setting], Guess], usable: float) -> Setting | None:
+    """Returns the setting that `search` would try first if nothing had been compiled; None: none is expected to fit."""
+    guesses = [(one, guess(one)) for one in dict.fromkeys(candidates)]
+    hopeful = [(own.seconds / one.batch, one) for one, own in guesses if _likely(own.fixed + own.temporary, usable)]
+    return _fastest(hopeful) if hopeful else None
+
+
+def _fastest(hopeful: Iterable[tuple[float, Setting]]) -> Setting:
+    return min(hopeful, key=lambda pair: (pair[0], _rank(pair[1])))[1]
+
+
 def _best(seen: Iterable[Trial[Result]]) -> Trial[Result] | None:
     """Returns the trial that fits and takes the least time for each sequence; None if none fits."""
     return min((one for one in seen if one.fits), key=lambda one: one.seconds / one.setting.batch, default=None)
+
+
+def _likely(memory: float, usable: float) -> bool:
+    """Returns whether a setting is expected to fit, by a guess of its memory."""
+    return not usable or memory <= SURE * usable
 
 
 def _rank(setting: Setting) -> tuple[int, ...]:

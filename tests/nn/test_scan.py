@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from again import again
 from golden_cases import case as hlm_case
@@ -21,6 +23,7 @@ from subword_cases import case as subwords_case
 from charlm.config import get_config
 from charlm.convert.heads import MASKED_LM
 from charlm.convert.rules import export_state
+from charlm.core.hashed_keys import hashed
 from charlm.core.sharding import collectives, make_mesh, state_sharding
 from charlm.data.word_batch import reshape_batch
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
@@ -175,15 +178,20 @@ def test_a_loop_keeps_less_for_the_backward_pass_and_less_still_with_remat():
     assert one_by_one > loop > again
 
 
-def test_dropout_masks_are_not_drawn_again_in_the_backward_pass():
+def test_dropout_masks_are_drawn_again_in_the_backward_pass_and_are_the_same():
     model, inputs = MODELS["bert"]
     drops = scanned(model, dropout=0.2, attention_dropout=0.2)
-    of = lambda p: loss(drops, p, *inputs, deterministic=False, rngs={"dropout": jax.random.key(0)})
+    of = lambda p: loss(drops, p, *inputs, deterministic=False, rngs={"dropout": hashed(jax.random.key(0))})
     program = jax.make_jaxpr(jax.grad(of))(parameters("bert")).jaxpr
-    forward, backward = (operations(e.params["jaxpr"].jaxpr) for e in program.eqns if e.primitive.name == "scan")
-    assert "random_bits" in forward
-    assert "dot_general" in backward
-    assert "random_bits" not in backward
+    forward, backward = (e for e in program.eqns if e.primitive.name == "scan")
+    assert all("random_bits" in operations(e.params["jaxpr"].jaxpr) for e in (forward, backward))
+    kept = [x.aval.shape for x in backward.invars if x.aval.dtype == bool]
+    assert not [shape for shape in kept if math.prod(shape) > MASK.size]  # no mask of dropout
+    params = parameters("bert")
+    gradient, direction = jax.jit(jax.grad(of))(params), jax.tree.map(jnp.sign, jax.jit(jax.grad(of))(params))
+    moved = lambda step: jax.jit(of)(jax.tree.map(lambda p, d: p + step * d, params, direction))
+    slope = float(moved(1e-3) - moved(-1e-3)) / 2e-3  # other masks on the way back would give another one
+    assert optax.tree.vdot(gradient, direction) == pytest.approx(slope, rel=0.02)
 
 
 # ---- Golden values ----

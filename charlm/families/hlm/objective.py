@@ -97,7 +97,9 @@ class MaskedCharacters(TextObjective):
 
     def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters."""
-        batch = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), self.empty(shards=1))
+        batch = self.empty(shards=1)
+        batch = batch._replace(chars=batch.chars[:1], masked=batch.masked[:1])  # one bucket shows all parameters
+        batch = jax.tree.map(lambda x: jnp.zeros(x.shape[1:], x.dtype), batch)
         return self.model.init(key, batch)["params"]
 
     def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
