@@ -13,6 +13,7 @@ import ml_collections
 import optax
 from jax.tree_util import KeyPath
 
+from charlm.core.packing import packing
 from charlm.core.sharding import path_name
 from charlm.core.types import Params, Tree
 
@@ -125,10 +126,10 @@ def make_optimizer(
         else optax.multi_transform({"known": adamw(rate), "new": adamw(new_rate)}, is_new)
     )
     trained = optax.chain(clip, moved)
-    if not optim.freeze:
-        return trained
 
     def labels(params: Params) -> Tree:
         return jax.tree.map(lambda stays: "frozen" if stays else "trained", frozen(params, optim.freeze))
 
-    return optax.multi_transform({"trained": trained, "frozen": optax.set_to_zero()}, labels)
+    if optim.freeze:
+        trained = optax.multi_transform({"trained": trained, "frozen": optax.set_to_zero()}, labels)
+    return packing(trained, lambda name: (name in new, *(bool(re.search(pattern, name)) for pattern in optim.freeze)))

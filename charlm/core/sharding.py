@@ -182,6 +182,17 @@ def state_sharding(state: Tree, mesh: Mesh) -> Tree:
     return placed
 
 
+def is_split(name: str, shape: Sequence[int]) -> bool:
+    """Returns whether the mesh of the program that is traced splits a parameter over devices.
+
+    Args:
+      name: of the parameter, "a/b/c".
+    """
+    sizes = dict(jax.sharding.get_abstract_mesh().shape)
+    spec = next((spec for pattern, spec in RULES if re.search(pattern, name)), P())
+    return any(axis is not None and n < len(shape) and sizes.get(axis, 1) > 1 for n, axis in enumerate(spec))
+
+
 def _dividing(spec: P, shape: tuple[int, ...], mesh: Mesh) -> P:
     """Returns a partition without those axes that do not divide their dimension."""
     return P(*(axis if axis is None or shape[n] % mesh.shape[axis] == 0 else None for n, axis in enumerate(spec)))

@@ -89,7 +89,8 @@ def make_train_step(
 
         grads, sums = _accumulated(gradient, batch)
         # Sums over the whole batch, divided once: the gradient does not depend on the number of micro-batches.
-        grads = jax.tree.map(lambda g: g / jnp.maximum(sums[1], 1), grads)
+        weight = jnp.maximum(sums[1], 1)
+        grads = jax.tree.map(lambda g: g / weight, grads)
         none = jax.tree.map(jnp.zeros_like, state.params)  # stands in for frozen gradients; the compiler removes it
         updates, opt_state = optimizer.update(with_frozen(grads, none), state.opt_state, state.params)
         # Frozen parameters are left out of the update, because even adding 0 changes them: it turns -0 into 0.

@@ -13,6 +13,7 @@ from typing import NamedTuple
 BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "c64": 8, "c128": 16, "token": 0, "opaque": 0}
 NAME_PATTERN = r"%?([\w.\-]+)"  # of a computation or an instruction
 _HEADER = re.compile(rf"^(?:ENTRY )?{NAME_PATTERN} \(.*\{{$")
+_PARENTHESIS = re.compile(r"[()]")
 _ARRAY = re.compile(r"(\w+)\[([\d,<=]*)\](\{[^}]*\})?")
 
 
@@ -81,6 +82,7 @@ def bytes_of(dtype: str) -> float:
     return int(bits[1]) / 8 if bits else 0
 
 
+@functools.lru_cache(maxsize=2**16)  # a program has far fewer types than instructions
 def _arrays(text: str) -> tuple[HloArray, ...]:
     found = []
     for dtype, sizes, layout in _ARRAY.findall(text):
@@ -93,10 +95,10 @@ def _arrays(text: str) -> tuple[HloArray, ...]:
 def _closing(text: str, start: int) -> int:
     """Returns the position of the parenthesis that closes the one at `start`."""
     depth = 0
-    for place in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
+    for found in _PARENTHESIS.finditer(text, start):
+        depth += 1 if found[0] == "(" else -1
         if not depth:
-            return place
+            return found.start()
     raise ValueError(f"unbalanced parentheses in the program: {text[:200]}")
 
 
