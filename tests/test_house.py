@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Room -> the rooms that it may import. A room is a folder of charlm, or a module of its top level.
 ROOMS = {
     "text": "core.durable core.entries core.extras core.nearest core.reading core.registry core.types",
-    "nn": "core.processor",
+    "nn": "core.hashed_keys core.processor",
     "core": "",
     "data": "core text",
     "metrics": "core.extras core.nearest core.reading core.types data",

@@ -1,18 +1,20 @@
 """Draws the dropout of attention probabilities from counters, so that any tile can be drawn again, on any device.
 
 Whether a probability is kept depends on the seed, the row of the batch, the head, the query and the key, and on nothing
-else: not on the tiles, the devices or the direction (forward or backward). The bits are Threefry-2x32's with 20 rounds
-(Salmon et al., 2011, "Parallel random numbers: as easy as 1, 2, 3"), JAX's own default generator. One call of it gives
-the 16 bits of four probabilities: on TPUs those that stand in the four quarters of a square of 256 queries and keys, on
-GPUs those of four keys side by side. Open it to change the generator. `charlm.nn.tiled` uses it; `kept` returns the
-whole mask that was drawn.
+else: not on the tiles, the devices or the direction (forward or backward). The bits are a hash of these, by the
+function that draws the other masks, too (`charlm.core.hashed_keys`): some six operations for a probability, where
+Threefry, JAX's own generator, would take thirty, in each of the four kernels. One call gives the 16 bits of four
+probabilities: on TPUs those that stand in the four quarters of a square of 256 queries and keys, on GPUs those of four
+keys side by side. Open it to change what is drawn. `charlm.nn.tiled` uses it; `kept` returns the whole mask that was
+drawn.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.extend.random import threefry2x32_p
+
+from charlm.core.hashed_keys import APART, mixed
 
 PART = 128  # queries and keys of a quarter, and the lanes of a TPU's registers: putting quarters together costs nothing
 LEVELS = 2**16  # of 16 bits
@@ -31,9 +33,17 @@ def amplified(limit: int) -> float:
 
 
 def _words(seed: tuple[jax.Array, jax.Array], place: jax.Array, counter: jax.Array) -> tuple[jax.Array, jax.Array]:
-    like = lambda x: jnp.broadcast_to(jnp.asarray(x, jnp.uint32), counter.shape)
-    first, second = threefry2x32_p.bind(like(seed[0]), like(seed[1]), like(place), counter)
-    return first, second
+    """Returns two words of random bits for each counter, uint32.
+
+    Args:
+      seed: two uint32 scalars.
+      place: uint32, a scalar or as `counter`: the row of the batch and the head.
+      counter: uint32 of any shape.
+    """
+    own = mixed(mixed(place + seed[0]) ^ seed[1])
+    other = mixed(own + jnp.uint32(APART))  # two heads whose counters meet once they are shifted still draw differently
+    shared = mixed(counter + own)
+    return mixed(shared ^ other), mixed(shared ^ (other + jnp.uint32(APART)))
 
 
 def _both_halves(word: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -93,25 +103,6 @@ def _put_together(quarters: list[tuple[jax.Array, ...]], count: int) -> jax.Arra
     return jnp.concatenate(rows, axis=0)
 
 
-def threefry(seed: tuple[jax.Array, jax.Array], word: jax.Array, counter: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns Threefry-2x32 of two words with 20 rounds, uint32 as `counter`: Triton does not know JAX's own operation.
-
-    Args:
-      seed: two uint32 scalars.
-      word: uint32, a scalar or as `counter`.
-      counter: uint32 of any shape.
-    """
-    keys = (*seed, seed[0] ^ seed[1] ^ jnp.uint32(0x1BD11BDA))
-    x, y = jnp.broadcast_to(word + keys[0], counter.shape), counter + keys[1]
-    for group in range(5):
-        for bits in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
-            x += y
-            y = ((y << jnp.uint32(bits)) | (y >> jnp.uint32(32 - bits))) ^ x
-        x += keys[(group + 1) % 3]
-        y += keys[(group + 2) % 3] + jnp.uint32(group + 1)
-    return x, y
-
-
 def kept_neighbours(
     seed: tuple[jax.Array, jax.Array], place: jax.Array, query: Scalar, key: Scalar, *, size: int, limit: int
 ) -> jax.Array:
@@ -127,7 +118,7 @@ def kept_neighbours(
     """
     shape = size, size // 4
     at = lambda first, axis: (jax.lax.broadcasted_iota(jnp.int32, shape, axis) + first).astype(jnp.uint32)
-    words = threefry(seed, place, (at(query, 0) << jnp.uint32(16)) | at(key >> 2, 1))
+    words = _words(seed, place, (at(query, 0) << jnp.uint32(16)) | at(key >> 2, 1))
     lower, upper = zip(*map(_both_halves, words), strict=True)
     # The last axis is the only one along which Triton puts arrays together.
     bits = jnp.stack([jnp.stack([low, high], axis=-1) for low, high in zip(lower, upper, strict=True)], axis=-1)
@@ -150,7 +141,7 @@ def kept(
     place, query, key = jnp.ix_(*(jnp.arange(size, dtype=jnp.uint32) for size in (rows * heads, queries, keys)))
     shrunk = lambda x: x // (2 * PART) * PART + x % PART
     counter = (query << 16) | (key >> 2) if neighbours else (shrunk(query) << 16) | shrunk(key)
-    words = _words((seed_2[0], seed_2[1]), place, jnp.broadcast_to(counter, (rows * heads, queries, keys)))
+    words = _words((seed_2[0], seed_2[1]), place, counter)
     second, upper = (key % 2, key // 2 % 2) if neighbours else (query // PART % 2, key // PART % 2)
     bits = (jnp.where(second == 0, *words) >> (16 * upper)) & (LEVELS - 1)
     return (bits >= threshold(rate)).reshape(rows, heads, queries, keys)
