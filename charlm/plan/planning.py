@@ -185,8 +185,11 @@ class Planning:
             if asked is not None:
                 known.append(_outcome(self._own, asked))
             if other is not None and begun is not None:
-                known.append(_outcome(other, begun.figures()))
                 tries -= 1
+                try:
+                    known.append(_outcome(other, begun.figures()))
+                except ValueError as error:
+                    log.info("%s: %s", " ".join(other.flags(self._config)), error)
         plan.found, plan.tried = self._search(known, refused, tries)
         return plan
 

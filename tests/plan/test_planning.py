@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import jax
@@ -13,11 +14,12 @@ from charlm.config.finetuning import get_config as finetuning
 from charlm.core.sharding import collectives
 from charlm.finetune.run import first_run
 from charlm.plan import program
-from charlm.plan.analysis import compiled, exceeded, last_error
+from charlm.plan.analysis import Analysis, compiled, exceeded, last_error
 from charlm.plan.chips import CHIPS
 from charlm.plan.planning import Planning, without_cudnn
-from charlm.plan.program import planner_of, stages_of
+from charlm.plan.program import bytes_on_chip, planner_of, stages_of
 from charlm.plan.report import as_json, lines
+from charlm.plan.search import setting_of
 from charlm.plan.topology import devices_of, parse
 from charlm.training.run import build
 
@@ -105,6 +107,63 @@ def test_what_does_not_fit_is_made_to(trained, planner, monkeypatch):
     assert found["asked"]["fits"] is False
     assert found["found"]["fits"] is True
     assert found["found"]["flags"]
+
+
+class MadeUp:
+    """Stands in for a compiler: a step takes what its forward pass keeps, and a twentieth more."""
+
+    def __init__(self) -> None:
+        self.begun, self.finished, self.left = [], [], []
+
+    @contextlib.contextmanager
+    def __call__(self, planned, config, topology):
+        setting = setting_of(config)
+        self.begun.append(setting)
+
+        def wait() -> Analysis:
+            self.finished.append(setting)
+            gradients, state = bytes_on_chip(planned.state.params), bytes_on_chip(planned.state)
+            return Analysis(
+                products={"bf16": 1e12}, other=0.0, transcendental=0.0, bytes=1e9, collectives=[], arguments=state,
+                outputs=state, aliased=state, temporary=1.05 * planned.saved() + gradients, code=0.0, unknown=0.0,
+                calls={}, xla={}, once=0.0, seconds=1.0,
+            )  # fmt: skip
+
+        yield wait
+        self.left.append(setting)
+
+
+@pytest.mark.parametrize(
+    ("share", "compiled", "refused"),
+    [pytest.param(1.2, ["own"], False, marks=pytest.mark.slow), (0.9, ["own", "other"], False), (0.5, ["other"], True)],
+)
+def test_the_likely_setting_is_compiled_beside_a_config_that_may_not_fit(
+    share, compiled, refused, trained, planner, monkeypatch
+):
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards = 64, 1
+    made_up, here, topology = MadeUp(), devices_of(parse("cpu:1")), parse("h100:1")
+    monkeypatch.setattr("charlm.plan.planning.compiling", made_up)
+    with made_up(planner(config, here), config, topology) as wait:
+        taken = wait().memory
+    made_up.begun.clear(), made_up.finished.clear(), made_up.left.clear()
+    room = int(share * taken)
+    monkeypatch.setitem(CHIPS, "h100", CHIPS["h100"]._replace(usable=room, memory=room))
+    plan = Planning(config, planner, here, topology, as_is=True).plan()
+    own = setting_of(config)
+    assert ["own" if one == own else "other" for one in made_up.finished] == compiled
+    assert sorted(made_up.left) == sorted(made_up.begun)  # no compiler is left at work
+    assert made_up.begun[0] == own
+    assert ("a guess, not compiled" in plan.refused) is refused
+    assert (plan.asked is None) is refused
+    if share > 1:
+        assert plan.best is plan.asked
+        return
+    assert plan.found is not None
+    assert plan.found.memory <= room
+    assert plan.found.setting == own._replace(accumulation=plan.found.setting.accumulation)
+    text = "\n".join(lines(plan, command="python -m charlm.main --config=x"))
+    assert text.splitlines()[-1].startswith("python -m charlm.main --config=x --config.data.accumulation=")
 
 
 @pytest.mark.slow
