@@ -17,7 +17,7 @@ MODEL_PARTS = ("intra_word", "inter_word", "head", "embed", "encoder")
 WORK_KINDS = (  # kinds of work in a layer; the first pattern found in the name of an operation counts
     ("position projections", r"/pos_(query|key)/"),
     ("projections", r"/attention/(query|key|value|output)/"),
-    ("dropout", r"Dropout|bernoulli|random_bits|threefry|hashed"),
+    ("dropout", r"Dropout|bernoulli|random_bits|threefry"),
     ("scores, softmax, mixing", r"/attention/"),
     ("feed-forward", r"/ffn_(in|out)/|/gelu|/erf"),
     ("LayerNorm", r"_norm/|/norm/"),
