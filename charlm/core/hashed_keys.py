@@ -87,8 +87,9 @@ def _fold_in(key_2: jax.Array, number: jax.Array | int) -> jax.Array:
 
 
 def _split(key_2: jax.Array, shape: Sequence[int]) -> jax.Array:
-    first = mixed(_places(shape, 0, len(shape)) + (key_2[0] ^ jnp.uint32(APART)))  # other keys than `_fold_in` gives
-    return jnp.stack([first, mixed(first ^ (key_2[1] + jnp.uint32(APART)))], axis=-1)
+    first = mixed(_places(shape, 0, len(shape)) + key_2[0])
+    second = mixed(first ^ (key_2[1] + jnp.uint32(2 * APART % WORD)))  # of `_fold_in` it is another one
+    return jnp.stack([first, second], axis=-1)
 
 
 def _seed(seed: jax.Array) -> jax.Array:

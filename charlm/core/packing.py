@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from charlm.core.sharding import is_split, path_name
+from charlm.core.sharding import copied, is_split, path_name
 from charlm.core.types import Params, Tree
 
 Groups = Sequence[Sequence[int]]  # the numbers of parameters, in the order of the tree, that are moved as one
@@ -35,8 +35,10 @@ def packing(optimizer: optax.GradientTransformation, kind: Callable[[str], Hasha
     def update(updates: Tree, state: Tree, params: Params | None = None) -> tuple[Tree, Tree]:
         assert params is not None  # AdamW reads them
         groups = _groups(params, kind)
-        pack = lambda tree: _packed(tree, groups)
-        is_like = lambda x: isinstance(x, dict) and x.keys() == params.keys()  # moments have the tree of the parameters
+        if not groups:
+            return optimizer.update(updates, state, params)
+        pack, own = (lambda tree: _packed(tree, groups)), _leaves(params)[1]
+        is_like = lambda x: _leaves(x)[1] == own  # moments have the tree of the parameters
         within = lambda change, *trees: jax.tree.map(
             lambda x, *more: change(x, *more) if is_like(x) else x, *trees, is_leaf=is_like
         )
@@ -70,7 +72,7 @@ def _packed(tree: Tree, groups: Groups) -> Tree:
     leaves, treedef = _leaves(tree)
     for first, *rest in groups:
         if not _is_masked(leaves[first]):
-            leaves[first] = jnp.concatenate([leaves[n] for n in (first, *rest)])
+            leaves[first] = copied(jnp.concatenate([copied(leaves[n]) for n in (first, *rest)]))
         for n in rest:
             leaves[n] = None
     return jax.tree.unflatten(treedef, leaves)

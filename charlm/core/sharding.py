@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
 
 import jax
 import ml_collections
@@ -26,6 +27,7 @@ from charlm.core.types import Tree
 log = logging.getLogger("charlm")
 
 AXES = ("data", "fsdp", "model")
+Function = TypeVar("Function", bound=Callable[..., Any])  # Any: of whatever arguments and result
 
 # Exactly one rule matches each parameter of charlm's models. An embedding table could be sharded over its rows only: a
 # sharded feature axis makes XLA gather the whole table at every lookup. Our tables are small, so they are replicated.
@@ -79,6 +81,20 @@ def make_mesh(
         named = ", ".join(f"mesh.{axis}={config.mesh[axis]}" for axis in AXES)
         raise ValueError(f"{named} do not multiply to the {len(devices)} devices present")
     return Mesh(np.array(devices).reshape(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def traced_on(mesh: Mesh, function: Function) -> Function:
+    """Returns the function, which is traced with the mesh in place: what it calls finds it by `get_abstract_mesh`.
+
+    `jax.jit` does not do that by itself, whatever shardings it is given.
+    """
+
+    @functools.wraps(function)
+    def traced(*arguments: Any, **named: Any) -> Any:  # Any: of whatever function
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return function(*arguments, **named)
+
+    return cast(Function, traced)
 
 
 def one_device() -> Mesh:
@@ -191,6 +207,15 @@ def is_split(name: str, shape: Sequence[int]) -> bool:
     sizes = dict(jax.sharding.get_abstract_mesh().shape)
     spec = next((spec for pattern, spec in RULES if re.search(pattern, name)), P())
     return any(axis is not None and n < len(shape) and sizes.get(axis, 1) > 1 for n, axis in enumerate(spec))
+
+
+def copied(x: jax.Array) -> jax.Array:
+    """Returns the array, of which every device of the mesh of the traced program gets a copy.
+
+    XLA could otherwise split what is made of several arrays, and send the parts around.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    return jax.lax.with_sharding_constraint(x, P()) if mesh.size > 1 else x
 
 
 def _dividing(spec: P, shape: tuple[int, ...], mesh: Mesh) -> P:

@@ -43,7 +43,7 @@ class StoredState(NamedTuple):
 
 def stream_key(seed: int, name: str, step: jax.Array | int = 0) -> jax.Array:
     """Returns the key of a named random stream at one step, so that keys never repeat and need not be stored."""
-    key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(name.encode()))
+    key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), zlib.crc32(name.encode()))
     return jax.random.fold_in(key, step)
 
 

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from charlm.core.sharding import batch_sharding, local_shards, place_batch, place_state, state_sharding
+from charlm.core.sharding import batch_sharding, local_shards, place_batch, place_state, state_sharding, traced_on
 from charlm.core.types import Params
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
@@ -62,8 +62,8 @@ class Evaluator:
             targets = {name: x[0].reshape(-1, *x.shape[3:]) for name, x in batch.targets.items()}
             return found, task.row_sums(found, targets)
 
-        self._logits = jax.jit(logits, in_shardings=(None, spread), out_shardings=everywhere)
-        self._sums = jax.jit(sums, in_shardings=(None, spread), out_shardings=everywhere)
+        self._logits = jax.jit(traced_on(mesh, logits), in_shardings=(None, spread), out_shardings=everywhere)
+        self._sums = jax.jit(traced_on(mesh, sums), in_shardings=(None, spread), out_shardings=everywhere)
 
     def take_words(self, vectors: Callable[[np.ndarray], np.ndarray]) -> None:
         """Makes predictions take the vectors of words from a function instead of computing them.

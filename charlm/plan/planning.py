@@ -134,6 +134,7 @@ class Planning:
         self._planner, self._devices, self._topology = planner, devices, topology
         self._own = setting_of(config)
         self._saved: dict[bool, float] = {}  # bytes kept for a sequence on a chip, by remat
+        self._refused: set[Setting] = set()  # by the run or by the compiler
 
     def figures(self, setting: Setting | None = None) -> Figures:
         """Returns the figures of the config with a setting; None: the config as it is.
@@ -165,13 +166,14 @@ class Planning:
         """
         asked, refused = None, ""
         known: list[Found] = []
-        other, begun = None, None
+        other, begun, hopeless = None, None, False
         with contextlib.ExitStack() as others, contextlib.ExitStack() as itself:
             try:
                 own = itself.enter_context(self._begun())
                 needed, other = self._instead(own.planned) if tries else (0.0, None)
                 begun = None if other is None else self._begun_too(others, other)
-                if begun is not None and needed > HOPELESS * usable(self._topology):
+                hopeless = begun is not None and needed > HOPELESS * usable(self._topology)
+                if hopeless:
                     itself.close()
                     room = usable(self._topology) / GIB
                     refused = f"it would take some {needed / GIB:.0f} of {room:.0f} GiB a chip (a guess, not compiled)"
@@ -189,15 +191,23 @@ class Planning:
                 try:
                     known.append(_outcome(other, begun.figures()))
                 except ValueError as error:
-                    log.info("%s: %s", " ".join(other.flags(self._config)), error)
+                    self._leave_out(other, error)
+        if hopeless and not known:
+            plan.asked, plan.refused = self.figures(), ""
+            known.append(_outcome(self._own, plan.asked))
         plan.found, plan.tried = self._search(known, refused, tries)
         return plan
+
+    def _leave_out(self, setting: Setting, error: ValueError) -> None:
+        log.info("%s: %s", " ".join(setting.flags(self._config)), error)
+        self._refused.add(setting)
 
     def _begun_too(self, stack: contextlib.ExitStack, setting: Setting) -> _Begun | None:
         """Begins to compile another setting beside the config's; None: the run refuses it."""
         try:
             begun = stack.enter_context(self._begun(setting))
-        except ValueError:
+        except ValueError as error:
+            self._leave_out(setting, error)
             return None
         log.info("the config may not fit: trying %s", " ".join(setting.flags(self._config)))
         return begun
@@ -223,7 +233,8 @@ class Planning:
     def _candidates(self) -> list[Setting]:
         heads = flatten(self._config).get("model.heads", 1)
         chips, per_node = self._topology.chips, self._topology.chip.per_node
-        return [one for one in settings(self._own, chips, heads, per_node) if one != self._own]
+        left_out = {self._own, *self._refused}
+        return [one for one in settings(self._own, chips, heads, per_node) if one not in left_out]
 
     def _search(self, known: list[Found], refused: str, tries: int) -> tuple[Found | None, list[Found]]:
         candidates = self._candidates()

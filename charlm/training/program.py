@@ -15,7 +15,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from charlm.core.learning import Batch, Learning
-from charlm.core.sharding import batch_sharding, place_batch, state_sharding
+from charlm.core.sharding import batch_sharding, place_batch, state_sharding, traced_on
 from charlm.core.state import TrainState
 from charlm.core.step import make_train_step, step_options
 
@@ -65,14 +65,17 @@ def make_program(
     everywhere = NamedSharding(mesh, PartitionSpec())
     # Output shardings are fixed; otherwise the first step may return other placements, and the step compiles twice.
     train_step = jax.jit(
-        make_train_step(
-            learning.loss_sums,
-            optimizer,
-            seed,
-            tuple(config.optim.freeze),
-            weights=learning.weights,
-            parts=learning.parts,
-            threshold=config.train.spike_threshold,
+        traced_on(
+            mesh,
+            make_train_step(
+                learning.loss_sums,
+                optimizer,
+                seed,
+                tuple(config.optim.freeze),
+                weights=learning.weights,
+                parts=learning.parts,
+                threshold=config.train.spike_threshold,
+            ),
         ),
         in_shardings=(placed, spread),
         out_shardings=(placed, everywhere, everywhere),

@@ -17,7 +17,15 @@ import optax
 from charlm.core.frozen import check_trained
 from charlm.core.learning import Batch
 from charlm.core.optimizer import learning_rate, make_optimizer
-from charlm.core.sharding import batch_sharding, local_shards, make_mesh, path_name, place_state, table_shards
+from charlm.core.sharding import (
+    batch_sharding,
+    local_shards,
+    make_mesh,
+    path_name,
+    place_state,
+    table_shards,
+    traced_on,
+)
 from charlm.core.spikes import new_history
 from charlm.core.state import TrainState, new_state, on_processor, stream_key
 from charlm.core.step import Sums
@@ -110,9 +118,10 @@ def build(
     program = make_program(config, config.seed, mesh, shards, objective, optimizer, abstract)
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     in_shardings = (program.placement.params, batch_sharding(mesh))
+    evaluate = traced_on(mesh, make_eval_step(objective))
     return Run(
         **vars(program),
-        eval_step=jax.jit(make_eval_step(objective), in_shardings=in_shardings, out_shardings=everywhere),
+        eval_step=jax.jit(evaluate, in_shardings=in_shardings, out_shardings=everywhere),
         train_batches=objective.train_batches(local),
         heldout_batches=objective.heldout_batches(local),
         empty=objective.empty(len(local)),

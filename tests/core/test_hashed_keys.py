@@ -13,7 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from charlm.config import get_config
-from charlm.core.hashed_keys import hashed, mixed, words
+from charlm.core.hashed_keys import GENERATOR, hashed, mixed, words
 from charlm.core.sharding import make_mesh
 from charlm.core.state import stream_key
 
@@ -61,6 +61,25 @@ def test_keys_of_steps_modules_and_parts_draw_independently():
     for n, one in enumerate(drawn):
         for other in drawn[:n]:
             assert correlation(one, other) < 4.5
+
+
+def test_both_words_of_a_key_count():
+    one, other = (jax.random.wrap_key_data(jnp.array([7, second], jnp.uint32), impl=GENERATOR) for second in (1, 2))
+    shifted = jax.random.wrap_key_data(jnp.array([8, 2], jnp.uint32), impl=GENERATOR)
+    assert correlation(draw(one), draw(other)) < 4.5
+    assert correlation(draw(one, (2**15,))[1:], draw(shifted, (2**15,))[:-1]) < 4.5  # their places meet
+    folded = [jax.random.key_data(jax.random.fold_in(key, 3)) for key in (one, other)]
+    assert folded[0][1] != folded[1][1]
+    parts = {tuple(x) for x in np.asarray(jax.random.key_data(jax.random.split(one, 64)))}
+    assert len(parts) == 64
+    assert not parts & {tuple(np.asarray(jax.random.key_data(jax.random.fold_in(one, n)))) for n in range(64)}
+
+
+@pytest.mark.parametrize("kind", ["rbg", "unsafe_rbg"])
+def test_streams_do_not_depend_on_jax_s_generator(kind):
+    with jax.default_prng_impl(kind):
+        key = hashed(stream_key(7, "dropout", 3))
+    np.testing.assert_array_equal(jax.random.key_data(key), jax.random.key_data(KEY))
 
 
 def test_a_sum_of_masks_varies_as_independent_masks_would():

@@ -13,7 +13,7 @@ from jax.sharding import PartitionSpec as P
 from charlm.config import get_config
 from charlm.core.optimizer import make_optimizer
 from charlm.core.packing import packing
-from charlm.core.sharding import collectives, is_split, make_mesh, state_sharding
+from charlm.core.sharding import collectives, is_split, make_mesh, state_sharding, traced_on
 
 
 def tree(seed: int) -> dict:
@@ -94,6 +94,27 @@ def test_vectors_of_another_kind_stay_apart():
     assert vectors == [3 * 2 * 8, 3 * 2 * 8 + 5]  # norms; queries, outputs and the head
 
 
+@pytest.mark.parametrize("shape", ["dtypes", "known and new", "list"])
+def test_odd_trees_are_moved_as_well(shape, monkeypatch):
+    params = tree(0)
+    if shape == "dtypes":
+        norm = params["encoder"]["layer_1"]["norm"]
+        norm["scale"], norm["bias"] = (norm[name].astype(jnp.bfloat16) for name in ("scale", "bias"))
+    if shape == "known and new":  # as optax calls parts of its own state
+        params = {"known": params["encoder"], "new": params["head"]}
+    if shape == "list":
+        params = list(params["encoder"].values())
+    given = {"optim": get_config().optim, "rate": optax.constant_schedule(0.1)}
+    if shape == "known and new":
+        given |= {"new": {"new/bias"}, "new_rate": optax.constant_schedule(0.3)}
+    found = []
+    for optimizer in (make_optimizer(**given), alone(monkeypatch, **given)):
+        found.append(jax.jit(optimizer.update)(params, optimizer.init(params), params))
+    near = lambda x, y: np.testing.assert_allclose(np.float32(x), np.float32(y), rtol=1e-4, atol=1e-7)
+    jax.tree.map(near, *found)
+    assert jax.tree.map(lambda x: x.dtype, found[0]) == jax.tree.map(lambda x: x.dtype, found[1])
+
+
 def test_what_the_mesh_splits_stays_where_it_is():
     config = get_config()
     config.mesh.update({"data": 2, "fsdp": 2, "model": 2})
@@ -101,14 +122,12 @@ def test_what_the_mesh_splits_stays_where_it_is():
     params = tree(0)
     optimizer = make_optimizer(config.optim, optax.constant_schedule(0.1))
     state = optimizer.init(params)
-    with jax.set_mesh(mesh):
-        assert is_split("encoder/layer_0/query/bias", (8,))
-        assert not is_split("encoder/layer_0/norm/bias", (8,))
-        assert is_split("encoder/layer_0/ffn_out/kernel", (16, 8))
-        assert not is_split("of/another/package", (8,))
-        placed = lambda x: jax.tree.map(jax.device_put, x, state_sharding(x, mesh))
-        run = jax.jit(optimizer.update, out_shardings=state_sharding((params, state), mesh))
-        program = run.lower(placed(tree(1)), placed(state), placed(params)).compile().as_text()
+    names = {"encoder/layer_0/query/bias": (8,), "encoder/layer_0/norm/bias": (8,), "of/another/package": (8,)}
+    asked = traced_on(mesh, lambda: [name for name, shape in names.items() if is_split(name, shape)])
+    assert asked() == ["encoder/layer_0/query/bias"]
+    placed = lambda x: jax.tree.map(jax.device_put, x, state_sharding(x, mesh))
+    run = jax.jit(traced_on(mesh, optimizer.update), out_shardings=state_sharding((params, state), mesh))
+    program = run.lower(placed(tree(1)), placed(state), placed(params)).compile().as_text()
     assert set(collectives(program)) <= {"all-reduce"}  # of the norm of all gradients
     bias = NamedSharding(mesh, P("model"))
     assert state_sharding(params, mesh)["encoder"]["layer_0"]["query"]["bias"] == bias

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from charlm.nn.draws import LEVELS, amplified, kept, kept_neighbours, kept_tile, threshold
+from charlm.core.hashed_keys import mixed
+from charlm.nn.draws import LEVELS, _words, amplified, kept, kept_neighbours, kept_tile, threshold
 
 SEED = jnp.array([3, 2**32 - 5], jnp.uint32)
 ROWS, HEADS, QUERIES, KEYS, RATE = 2, 3, 512, 768, 0.3
@@ -52,6 +53,15 @@ def test_another_seed_draws_another_mask(everything, neighbours):
     other = jax.jit(lambda: kept(SEED.at[1].add(1), ROWS, HEADS, QUERIES, KEYS, RATE, neighbours))()
     agree = (1 - RATE) ** 2 + RATE**2
     assert (other == everything).mean() == pytest.approx(agree, abs=0.005)
+
+
+def test_heads_whose_counters_meet_draw_differently():
+    seed, place = (SEED[0], SEED[1]), jnp.uint32(4)
+    counter = jnp.arange(2**12, dtype=jnp.uint32)
+    own = lambda place: mixed(mixed(place + seed[0]) ^ seed[1])
+    met = counter + own(place) - own(place + 1)  # with the next head's offset these are the counters of this head
+    for here, there in zip(_words(seed, place, counter), _words(seed, place + 1, met), strict=True):
+        assert (here != there).mean() > 0.99
 
 
 def test_heads_and_rows_draw_independently(everything):

@@ -112,8 +112,9 @@ def test_what_does_not_fit_is_made_to(trained, planner, monkeypatch):
 class MadeUp:
     """Stands in for a compiler: a step takes what its forward pass keeps, and a twentieth more."""
 
-    def __init__(self) -> None:
+    def __init__(self, refuses=lambda setting: False) -> None:
         self.begun, self.finished, self.left = [], [], []
+        self.refuses = refuses
 
     @contextlib.contextmanager
     def __call__(self, planned, config, topology):
@@ -122,6 +123,8 @@ class MadeUp:
 
         def wait() -> Analysis:
             self.finished.append(setting)
+            if self.refuses(setting):
+                raise ValueError("the compiler refuses this step: of this setting")
             gradients, state = bytes_on_chip(planned.state.params), bytes_on_chip(planned.state)
             return Analysis(
                 products={"bf16": 1e12}, other=0.0, transcendental=0.0, bytes=1e9, collectives=[], arguments=state,
@@ -129,8 +132,10 @@ class MadeUp:
                 calls={}, xla={}, once=0.0, seconds=1.0,
             )  # fmt: skip
 
-        yield wait
-        self.left.append(setting)
+        try:
+            yield wait
+        finally:
+            self.left.append(setting)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +169,25 @@ def test_the_likely_setting_is_compiled_beside_a_config_that_may_not_fit(
     assert plan.found.setting == own._replace(accumulation=plan.found.setting.accumulation)
     text = "\n".join(lines(plan, command="python -m charlm.main --config=x"))
     assert text.splitlines()[-1].startswith("python -m charlm.main --config=x --config.data.accumulation=")
+
+
+@pytest.mark.slow
+def test_a_setting_that_the_compiler_refuses_is_left_out(trained, planner, monkeypatch):
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards = 64, 1
+    here, topology, own = devices_of(parse("cpu:1")), parse("h100:1"), setting_of(config)
+    made_up = MadeUp(refuses=lambda setting: setting.accumulation == 4)
+    monkeypatch.setattr("charlm.plan.planning.compiling", made_up)
+    with made_up(planner(config, here), config, topology) as wait:
+        room = int(wait().memory / 3)
+    made_up.finished.clear()
+    monkeypatch.setitem(CHIPS, "h100", CHIPS["h100"]._replace(usable=room, memory=room))
+    plan = Planning(config, planner, here, topology, as_is=True).plan()
+    assert made_up.finished.count(own._replace(accumulation=4)) == 1
+    assert made_up.finished[1] == own  # which was not compiled before, as hopeless
+    assert plan.asked is not None
+    assert plan.found is not None
+    assert plan.found.setting.accumulation != 4
 
 
 @pytest.mark.slow
