@@ -77,7 +77,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from charlm.benchmark import accelerator, attention_case, cases, checks, plot, report, standalone
@@ -222,7 +222,7 @@ def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     return 1 if died else 0
 
 
-def _outcomes(chosen: list[str], args: argparse.Namespace) -> Iterator[cases.Outcome]:
+def _outcomes(chosen: Sequence[str], args: argparse.Namespace) -> Iterator[cases.Outcome]:
     """Yields what the cases find, measurement by measurement."""
     settings = cases.settings_of(args)
     for case in chosen:

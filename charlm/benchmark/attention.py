@@ -92,7 +92,7 @@ class AttentionRunner(Runner):
         analysis = compiled.memory_analysis()
         checks = Checks(
             timed=self.timed,
-            temporaries_mib=None if analysis is None else round(analysis.temp_size_in_bytes / 2**20, 1),
+            temporaries_mib=None if analysis is None else round(analysis.temp_size_in_bytes / 2**20, 3),
             same_bits=same_bits(self.run(host), self.run(host)),
             errors=self.errors(host),
             calls=1,
@@ -155,7 +155,7 @@ class AttentionRunner(Runner):
     def _inputs(self, call: Call) -> Inputs:
         """Returns random arrays, for which the scores have a variance of about 1."""
         of_words = (call.rows, call.words, self.hidden)
-        shapes = dict.fromkeys(("query", "key", "value"), of_words)
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("query", "key", "value"), of_words)
         if call.positions == DISENTANGLED:
             shapes |= dict.fromkeys(("pos_key", "pos_query"), (2 * self.buckets, self.hidden))
         draws = jax.random.split(jax.random.key(1), len(shapes))

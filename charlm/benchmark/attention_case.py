@@ -9,18 +9,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import statistics
 import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from charlm.benchmark.cases import PUBLISHED, SMOKE, BenchmarkSettings, Outcome
+from charlm.benchmark.cases import PUBLISHED, SMOKE, BenchmarkSettings, Outcome, load_config
 from charlm.benchmark.figures import Figure, about_machine, ratios, spread
 from charlm.benchmark.paths import ATTENTION, PATHS, Job
 from charlm.benchmark.rounds import Worker, WorkerAnswers, WorkerDied, measure
 from charlm.benchmark.text import TextShape
-from charlm.core.types import JsonObject
 
 log = logging.getLogger("charlm")
 
@@ -96,6 +96,7 @@ def kernels_here(settings: BenchmarkSettings) -> KernelsHere:
     Raises:
       ValueError: the config is no model's, or JAX finds no device.
     """
+    load_config(settings.config)  # a mistake in its name is this process's to report
     # The usual shapes of all platforms are within the limits of all kernels, so that one of them can stand for all.
     job = _job("einsum", settings, shapes_of(settings, "cpu")[:1], ())
     with tempfile.TemporaryDirectory() as folder:
@@ -125,23 +126,29 @@ def run(settings: BenchmarkSettings) -> Outcome:
         "models": SMOKE if settings.smoke else PUBLISHED, "config": settings.config, "dtype": settings.dtype,
     } | about_machine()  # fmt: skip
     whole = Outcome([], {})
-    for direction in (FORWARD, GRADIENT):
-        able = [name for name in names if direction == FORWARD or name not in FORWARD_ONLY]
-        parts = [(shape, positions) for shape in shapes for positions in (DISENTANGLED, PLAIN)]
-        texts = tuple(f"{positions} {direction}" for _, positions in parts)
-        with tempfile.TemporaryDirectory() as folder:
-            commands = {}
-            for name in able:
-                path = Path(folder) / f"{name}.json"
-                _job(name, settings, tuple(shape for shape, _ in parts), texts).save(path)
-                commands[name] = [sys.executable, "-m", "charlm.benchmark.worker", str(path)]
-            measured = measure(commands, len(parts), settings.repeats)
-        of = [about | {"of": f"{positions}, {SAID[direction]}"} for _, positions in parts]
-        figures = figures_of(measured, [shape for shape, _ in parts], of)
+    # A round has the same batches for all paths, so a kernel that has no gradient gets rounds of its own.
+    for directions in ((FORWARD,), (GRADIENT,)) if set(names) & set(FORWARD_ONLY) else ((FORWARD, GRADIENT),):
+        able = [name for name in names if GRADIENT not in directions or name not in FORWARD_ONLY]
+        parts = [(s, positions, d) for d in directions for s in shapes for positions in (DISENTANGLED, PLAIN)]
+        measured = _measured(able, parts, settings)
+        of = [about | {"of": f"{positions}, {SAID[direction]}"} for _, positions, direction in parts]
+        figures = figures_of(measured, [shape for shape, *_ in parts], of)
         whole = Outcome(whole.figures + figures, whole.died | measured.died, measured.stopped)
         if whole.stopped:
             break
     return whole
+
+
+def _measured(names: list[str], parts: list[tuple[TextShape, str, str]], settings: BenchmarkSettings) -> WorkerAnswers:
+    """Runs the kernels in turn; a part, which is a batch, has a shape, positions and a direction."""
+    shapes, texts = tuple(shape for shape, *_ in parts), tuple(f"{positions} {d}" for _, positions, d in parts)
+    with tempfile.TemporaryDirectory() as folder:
+        commands = {}
+        for name in names:
+            path = Path(folder) / f"{name}.json"
+            _job(name, settings, shapes, texts).save(path)
+            commands[name] = [sys.executable, "-m", "charlm.benchmark.worker", str(path)]
+        return measure(commands, len(parts), settings.repeats)
 
 
 def _job(name: str, settings: BenchmarkSettings, shapes: tuple[TextShape, ...], texts: tuple[str, ...]) -> Job:
@@ -170,25 +177,34 @@ def figures_of(measured: WorkerAnswers, shapes: list[TextShape], about: list[Fig
       about: for each batch, further fields of its figures.
     """
     figures, checks = [], {name: ready["checks"] for name, ready in measured.ready.items()}
+    rounds = {
+        name: [_of_calls(one, checks[name][number]["calls"]) for number, one in enumerate(batches)]
+        for name, batches in measured.rounds.items()
+    }
     for number, shape in enumerate(shapes):
-        for name, batches in measured.rounds.items():
+        for name, batches in rounds.items():
             found = Checks(**checks[name][number])
             figure = _figure(name, batches[number], found, measured.work[name][number])
             ready = {key: value for key, value in measured.ready[name].items() if key != "checks"}
             peaks = measured.peaks.get(name, {})  # missing if the measurement was stopped
             figures.append(figure | ready | peaks | about[number] | {"batch": str(shape), "words": shape.words})
     untimed = {name for name, batches in checks.items() if not all(batch["timed"] for batch in batches)}
-    timed = dataclasses.replace(measured, rounds={n: r for n, r in measured.rounds.items() if n not in untimed})
+    timed = dataclasses.replace(measured, rounds={n: one for n, one in rounds.items() if n not in untimed})
     return figures + ratios(ATTENTION, timed, shapes, about)
 
 
-def _figure(name: str, rounds: list[dict[str, float]], checks: Checks, work: JsonObject) -> Figure:
+def _of_calls(rounds: list[dict[str, float]], calls: int) -> list[dict[str, float]]:
+    """Returns the rounds with the times of a call in place of those of a run, which has several."""
+    return [{clock: seconds / calls for clock, seconds in one.items()} for one in rounds]
+
+
+def _figure(name: str, rounds: list[dict[str, float]], checks: Checks, work: dict[str, float]) -> Figure:
     """Returns milliseconds a call and the speed, or only the error if the times mean nothing."""
     worst = _worst(checks.errors)
     if checks.timed:
-        times = [1000 * one["seconds"] / checks.calls for one in rounds]
+        times = [1000 * one["seconds"] for one in rounds]
         figure = {"case": ATTENTION, "path": name} | spread(times, 4) | {"unit": "ms"}
-        rate = work["useful_gflop"] / (figure["value"] / 1000)
+        rate = 1000 * work["useful_gflop"] / statistics.median(times)
         figure["tflop_per_second"] = round(rate / 1000, 3)
         if "peak_gflop" in work:
             figure["mfu"] = round(rate / work["peak_gflop"], 4)

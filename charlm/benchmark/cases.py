@@ -255,7 +255,7 @@ def _jobs(
             smoke=settings.smoke,
             compile=settings.compile and case != MEMORY,
             hlm_code=settings.hlm_code,
-            attention_kernel=settings.attention_kernel,
+            attention_kernel=settings.attention_kernel if case in WITH_CONFIG else "",
         )
         paths[name] = folder / f"{name}.json"
         job.save(paths[name])

@@ -39,6 +39,7 @@ READERS = {  # which paths read an option
     "hlm_code": lambda name: name == "authors_hlm",
     "compile": cases.uses_torch,
     "profile": cases.uses_jax,
+    "attention_kernel": lambda name: PATHS[name].module in ("hlm", "hlm_settings", "bert"),
     "remat": lambda name: name.endswith(REMAT),
 }
 

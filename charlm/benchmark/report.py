@@ -45,7 +45,7 @@ _ATTENTION: dict[str, FigureCell] = {
     "temporaries, MiB": lambda f: f"{f['temporaries_mib']:,.0f}" if f.get("temporaries_mib") is not None else "",
     "error": lambda f: _error(f, "error"),
     "error of gradients": lambda f: _error(f, "gradient_error"),
-    "two runs": lambda f: {True: "same bits", False: "DIFFERENT BITS"}.get(f.get("same_bits"), ""),
+    "two runs": lambda f: ("same bits" if f["same_bits"] else "DIFFERENT BITS") if "same_bits" in f else "",
 }
 _PLAIN: dict[str, FigureCell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
 _TABLES = (
