@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from charlm.benchmark import attention_case, cases
 from charlm.benchmark.cases import BenchmarkSettings, Outcome
-from charlm.benchmark.paths import ATTENTION, INFERENCE, TRAINING
+from charlm.benchmark.paths import ATTENTION, INFERENCE, TRAINING, missing
 from charlm.benchmark.text import Corpus, TextShape
 
 log = logging.getLogger("charlm")
@@ -48,12 +48,21 @@ STEPS = (
 TINY = TextShape(2, 12)  # texts of --smoke
 
 
+def _runnable(step: Step) -> tuple[str, ...]:
+    """Returns the paths of a step that can run here; says why others cannot."""
+    reasons = {name: missing(name, "") for name in step.paths}
+    for name, reason in reasons.items():
+        if reason:
+            log.info("%s: %s is left out: %s", step.case, name, reason)
+    return tuple(name for name, reason in reasons.items() if not reason)
+
+
 def settings_of(step: Step, settings: BenchmarkSettings) -> BenchmarkSettings:
     """Returns the settings of a step."""
     shape = TINY if settings.smoke and step.shape else step.shape
     return dataclasses.replace(
         settings,
-        paths=step.paths,
+        paths=_runnable(step),
         batch=shape.batch if shape else None,
         words=shape.words if shape else None,
         dtype="bfloat16",
