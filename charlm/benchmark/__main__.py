@@ -63,8 +63,8 @@ scores, positions and mixing, three times for a gradient; what a kernel computes
 stand the temporaries of a call by the compiler, the error of values and gradients beside `einsum` in float32 (without
 dropout, on two rows; the largest difference as a share of the largest value), and whether two runs had the same bits.
 
-`accelerator` measures HLM-Base on a GPU or TPU in bfloat16, one measurement after another: attention, training at 512
-and 2,048 words, inference beside both BERTs. It needs a corpus of some 50,000 words; `--minutes 10` ends it in time.
+`accelerator` measures HLM-Base on a GPU in bfloat16, one measurement after another: attention, training at 512 and
+2,048 words, inference beside both BERTs. It needs a corpus of some 50,000 words; `--minutes 10` ends it in time.
 
 Several runs may add to one `--output`: each figure records its settings, and in the tables only a later figure with the
 same settings replaces it. Ctrl-C and SIGTERM keep the rounds that all paths have finished.

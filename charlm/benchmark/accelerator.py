@@ -1,4 +1,4 @@
-"""The case `accelerator`: all that is to be known of HLM on a GPU or TPU, one measurement after another, in bfloat16.
+"""The case `accelerator`: all that is to be known of HLM on a GPU, one measurement after another, in bfloat16.
 
 Each measurement is a usual case with paths and a shape of its own, so its figures stand in the usual tables. The first
 ones matter most: what `--minutes` cuts off is at the end. Open it to change what is measured.

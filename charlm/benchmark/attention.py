@@ -18,7 +18,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -184,8 +184,8 @@ def without_projections(inputs: Inputs) -> Iterator[None]:
     """In this context, modules get their projections from `inputs`, by name, and give the mixed values themselves."""
 
     def given(
-        call: Callable[..., jax.Array], args: tuple[jax.Array, ...], kwargs: dict[str, Any], at: InterceptorContext
-    ) -> jax.Array:  # Any: whatever a method of flax takes
+        call: Callable[..., jax.Array], args: tuple[jax.Array, ...], kwargs: dict[str, object], at: InterceptorContext
+    ) -> jax.Array:
         if not isinstance(at.module, Dense):
             return call(*args, **kwargs)
         name = at.module.name
