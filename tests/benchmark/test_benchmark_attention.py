@@ -132,6 +132,14 @@ def test_operations_are_those_of_scores_positions_and_mixing():
         assert runner.tokens(call) == (50, 50)
 
 
+def test_the_peak_is_that_of_the_one_device_that_works(monkeypatch):
+    runner, call = runner_of("einsum", "plain forward", 1, 8)
+    assert "peak_gflop" not in runner.work(call)  # of a CPU's peak nothing is known
+    assert runner.about["device"] == "1 x cpu"  # of the eight that tests have
+    monkeypatch.setattr("charlm.benchmark.attention.flops.peak", lambda kind, dtype: 7e12)
+    assert runner.work(call)["peak_gflop"] == 7000
+
+
 def plain_softmax(query_BQD, key_BND, value_BND, visible_BN, *, heads, wrong="", **_):
     """Stands in for the tiles; `wrong` says how it differs from them."""
     B, N, D = key_BND.shape
