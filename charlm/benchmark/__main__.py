@@ -57,6 +57,15 @@ corpus's.
 `noises` times every kind of noise at its usual rate: sentences of 22 words per second of one processor's time, read one
 after the other. There is no model.
 
+`attention` times attention between words alone, without projections, by every kernel that can run on the device:
+HLM's with relative positions and BERT's without, forward, and the gradient with dropout. TFLOP/s count the products of
+scores, positions and mixing, three times for a gradient; what a kernel computes again does not count. Beside the times
+stand the temporaries of a call by the compiler, the error of values and gradients beside `einsum` in float32 (without
+dropout, on two rows; the largest difference as a share of the largest value), and whether two runs had the same bits.
+
+`accelerator` measures HLM-Base on a GPU in bfloat16, one measurement after another: attention, training at 512 and
+2,048 words, inference beside both BERTs. It needs a corpus of some 50,000 words; `--minutes 10` ends it in time.
+
 Several runs may add to one `--output`: each figure records its settings, and in the tables only a later figure with the
 same settings replaces it. Ctrl-C and SIGTERM keep the rounds that all paths have finished.
 """
@@ -68,19 +77,22 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from charlm.benchmark import cases, checks, plot, report, standalone
+from charlm.benchmark import accelerator, attention_case, cases, checks, plot, report, standalone
+from charlm.benchmark.accelerator import ACCELERATOR
 from charlm.benchmark.counts import counts
 from charlm.benchmark.figures import Figure, about_machine
 from charlm.benchmark.first_batch import first_batch
 from charlm.benchmark.noises import noises
-from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING
+from charlm.benchmark.paths import ATTENTION, INFERENCE, PATHS, TRAINING
 from charlm.config import get_config
 from charlm.core.called_as import program
-from charlm.core.interrupts import status_of, terminable
+from charlm.core.interrupts import limited, status_of, terminable
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
+from charlm.nn.choices import KERNELS
 
 log = logging.getLogger("charlm")
 
@@ -105,7 +117,8 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = made.add_argument
-    add("--case", choices=[*ALONE, *cases.CASES], action="append", help=f"may be repeated; default: {', '.join(USUAL)}")
+    known = [*ALONE, *cases.CASES, ATTENTION, ACCELERATOR]
+    add("--case", choices=known, action="append", help=f"may be repeated; default: {', '.join(USUAL)}")
     add("--paths", nargs="+", default=[], metavar="PATH", help=f"default: all that run here, of {', '.join(PATHS)}")
     add("--config", default="configs/hlm_base.py", help="HLM to measure (default: %(default)s)")
     add("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")
@@ -120,10 +133,12 @@ def parser() -> argparse.ArgumentParser:
     add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="words in scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of matrix products in all paths")
+    add("--attention-kernel", choices=KERNELS, default="", help="of HLM and our BERT (default: as --config says; auto)")
     add("--bert-vocab", default="", metavar="PATH", help="BERT's vocabulary: folder, tokenizer.json or vocab.txt")
     add("--hlm-code", default="", metavar="PATH", help="checkout of github.com/lisun-ai/HLM, for authors_hlm")
     add("--no-compile", dest="compile", action="store_false", help="do not try torch.compile")
     add("--smoke", action="store_true", help="tiny models: shows that every path works, measures nothing")
+    add("--minutes", type=_positive, help="stop after so many minutes; what was measured until then is kept")
     add("--profile", default="", metavar="DIR", help="trace a run of each JAX path; parts.txt says where the time went")
     add("--output", metavar="FILE", help="append the JSON lines to this file, and print only the tables")
     add("--plot", metavar="FILE", help="draw words/s by path and the scaling curve ([eval] extra)")
@@ -148,14 +163,14 @@ def _positive(value: str) -> int:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status.
 
-    The status is 0, or 1 for a mistake or a path that died, 130 after Ctrl-C, 143 after SIGTERM.
+    The status is 0, or 1 for a mistake or a path that died, 130 after Ctrl-C, 143 after SIGTERM, 124 after --minutes.
     """
     made = parser()
     args = made.parse_args(argv)
     start_logging()
     try:
         check_options({"from" if name == "saved" else name: value for name, value in vars(args).items()})
-        with terminable():
+        with terminable(), limited(60 * args.minutes if args.minutes else None):
             return _show_saved(made, args) if args.saved else _measure(made, args)
     except ValueError as error:
         print_error(str(error))
@@ -196,8 +211,7 @@ def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
                 raise ValueError(f"--output={args.output}: {error}") from None
         # Whatever stops a case, show the figures that were measured before.
         stack.callback(lambda: print(report.table(figures), end="", file=sys.stdout if args.output else sys.stderr))
-        for case in chosen:
-            found = _alone(case, args) if case in ALONE else cases.run(case, cases.settings_of(args))
+        for found in _outcomes(chosen, args):
             died |= found.died
             report.write(found.figures, stream)
             figures += found.figures
@@ -206,6 +220,18 @@ def _measure(made: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     if args.plot:
         plot.plot(figures, args.plot)
     return 1 if died else 0
+
+
+def _outcomes(chosen: Sequence[str], args: argparse.Namespace) -> Iterator[cases.Outcome]:
+    """Yields what the cases find, measurement by measurement."""
+    settings = cases.settings_of(args)
+    for case in chosen:
+        if case in ALONE:
+            yield _alone(case, args)
+        elif case == ACCELERATOR:
+            yield from accelerator.run(settings)
+        else:
+            yield attention_case.run(settings) if case == ATTENTION else cases.run(case, settings)
 
 
 def _alone(case: str, args: argparse.Namespace) -> cases.Outcome:

@@ -81,7 +81,9 @@ class _Bert(Runner):
 
     def _shape(self, length: int) -> BertConfig:
         """Returns the config of BERT-base, with a larger table of positions if texts have more than 512 pieces."""
-        fields = SMOKE if self.job.smoke else {}
+        fields: dict[str, Option] = dict(SMOKE) if self.job.smoke else {}
+        if self.job.attention_kernel:
+            fields["attention_kernel"] = self.job.attention_kernel
         rows = max(BertConfig.vocab_size, self._tokenizer.size)
         positions = max(BertConfig.max_positions, length)
         dtype = jnp.dtype(self.job.dtype)

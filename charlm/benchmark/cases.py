@@ -83,6 +83,7 @@ class BenchmarkSettings:
     compile: bool = True
     smoke: bool = False
     profile: str = ""
+    attention_kernel: str = ""
 
 
 def settings_of(args: argparse.Namespace) -> BenchmarkSettings:
@@ -184,12 +185,15 @@ def _about(case: str, settings: BenchmarkSettings, texts: list[list[str]]) -> li
         "models": SMOKE if settings.smoke else PUBLISHED,
         "config": settings.config,
         "dtype": settings.dtype,
+        "attention_kernel": settings.attention_kernel,
         "wordpiece": settings.bert_vocab or texts_of.TRAINED,
         "compile": settings.compile,
     }
     machine = about_machine()  # before the workers start, so that the load is that of other programs
     if case not in WITH_HLM:
         del chosen["compile"]
+    if case not in WITH_CONFIG:
+        del chosen["attention_kernel"]
     if case in HLM_SETTINGS:
         del chosen["wordpiece"]
     elif case not in WITH_HLM:
@@ -251,6 +255,7 @@ def _jobs(
             smoke=settings.smoke,
             compile=settings.compile and case != MEMORY,
             hlm_code=settings.hlm_code,
+            attention_kernel=settings.attention_kernel if case in WITH_CONFIG else "",
         )
         paths[name] = folder / f"{name}.json"
         job.save(paths[name])

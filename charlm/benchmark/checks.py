@@ -6,25 +6,31 @@ Open it to add a check for a new option or case.
 from __future__ import annotations
 
 import argparse
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from charlm.benchmark import cases, plot, standalone
-from charlm.benchmark.paths import GENERATOR, INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
+from charlm.benchmark import accelerator, attention_case, cases, plot, standalone
+from charlm.benchmark.accelerator import ACCELERATOR
+from charlm.benchmark.paths import ATTENTION, GENERATOR, INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
 from charlm.benchmark.text import load_wordpiece
 from charlm.data.sources import open_configured
 
 MORE = (*cases.HLM_SETTINGS, *cases.SPELLED, GENERATOR)  # cases other than `cases.WITH_HLM`
+LATER = (ATTENTION, ACCELERATOR)
 READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other cases the option is rejected
-    **dict.fromkeys(("paths", "dtype", "smoke"), cases.CASES),
-    "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED),
+    **dict.fromkeys(("paths", "dtype"), (*cases.CASES, ATTENTION)),
+    "smoke": (*cases.CASES, *LATER),
+    "attention_kernel": cases.WITH_CONFIG,
+    "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED, ACCELERATOR),
     "drawn": (*cases.WITH_CONFIG, *cases.SPELLED),
-    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *MORE)),
-    **dict.fromkeys(("compile", "profile"), cases.TIMED),
+    **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *MORE, ATTENTION)),
+    "compile": (*cases.TIMED, ACCELERATOR),
+    "profile": cases.TIMED,
     "hlm_code": cases.WITH_HLM,
-    "config": ("parameters", "input_pipeline", "collectives", "counts", "first_batch", *cases.WITH_CONFIG),
-    "text": ("input_pipeline", "collectives", *cases.CASES, "counts", "noises", "first_batch"),
-    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE, "noises", "first_batch"),
+    "config": ("parameters", "input_pipeline", "collectives", "counts", "first_batch", *cases.WITH_CONFIG, *LATER),
+    "text": ("input_pipeline", "collectives", *cases.CASES, "counts", "noises", "first_batch", ACCELERATOR),
+    "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE, "noises", "first_batch", *LATER),
     "lengths": (cases.SCALING,),
     "remat": (TRAINING, cases.MEMORY),
 }
@@ -33,6 +39,7 @@ READERS = {  # which paths read an option
     "hlm_code": lambda name: name == "authors_hlm",
     "compile": cases.uses_torch,
     "profile": cases.uses_jax,
+    "attention_kernel": lambda name: PATHS[name].module in ("hlm", "hlm_settings", "bert"),
     "remat": lambda name: name.endswith(REMAT),
 }
 
@@ -49,7 +56,7 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
       ValueError: no chosen case or path reads an option, a path or case cannot run, or a file cannot be read or
         written.
     """
-    runners = {cases.RUNNERS_OF.get(case, case) for case in chosen if case in cases.CASES}
+    runners = {cases.RUNNERS_OF.get(case, case) for case in chosen if case in (*cases.CASES, ATTENTION)}
     check_asked(args.paths, runners, args.hlm_code)
     given = [option for option in READ_BY if getattr(args, option) != getattr(usual, option)]
     for option in given:
@@ -59,19 +66,24 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
     for option in given:
         if option in READERS:
             _check_reader(args, option, chosen)
+    _check_minutes(args.minutes)
     settings = cases.settings_of(args)
     for shape in (shape for case in chosen if case in cases.CASES for shape in cases.shapes_of(case, settings)):
         if args.drawn:
             shape.drawn_lengths()
     if "parity" in chosen:
         standalone.check_parity()
+    if ATTENTION in chosen:
+        attention_case.kernels_here(settings).chosen(settings.paths)
     if args.bert_vocab:
         load_wordpiece(args.bert_vocab)
     if set(READ_BY["text"]) & set(chosen):
         config = args.config if set(READ_BY["config"]) & set(chosen) else ""
         open_configured(args.text, cases.load_config(config, args.text), "all", "--text")
+    if ACCELERATOR in chosen:
+        accelerator.check(settings)
     if args.plot:
-        plot.check(args.plot, chosen)
+        plot.check(args.plot, [INFERENCE, *chosen] if ACCELERATOR in chosen else chosen)
     if args.profile:
         try:
             Path(args.profile).mkdir(parents=True, exist_ok=True)
@@ -79,9 +91,17 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
             raise ValueError(f"--profile={args.profile}: {error}") from None
 
 
+def _check_minutes(minutes: int | None) -> None:
+    """Raises ValueError if the system has no timer for `--minutes`."""
+    if minutes and not hasattr(signal, "setitimer"):
+        raise ValueError("--minutes needs a timer that this system does not have: end the command by Ctrl-C")
+
+
 def _check_reader(args: argparse.Namespace, option: str, chosen: Sequence[str]) -> None:
     """Raises ValueError if none of the paths that will run reads an option."""
     runners = {cases.RUNNERS_OF.get(case, case) for case in set(READ_BY[option]) & set(chosen)}
+    if ACCELERATOR in runners:
+        runners |= {INFERENCE, TRAINING}
     readers = [name for name, info in PATHS.items() if READERS[option](name) and runners & set(info.cases)]
     running = {name for case in runners for name in choose(case, args.paths, args.remat, args.hlm_code)[0]}
     if running & set(readers):

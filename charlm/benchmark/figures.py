@@ -92,6 +92,9 @@ def _speed(case: str, path: str, rounds: list[Round], prefix: str, shape: TextSh
         figure["gflop_per_second"] = round(rate, 2)
         if "peak_gflop" in about:
             figure["mfu"] = round(rate / about["peak_gflop"], 4)
+            if "padded_gflop" in about:
+                executed = about["padded_gflop"] / statistics.median(seconds)
+                figure["executed_mfu"] = round(executed / about["peak_gflop"], 4)
     return [figure | {"rounds": len(rounds)} | about]
 
 

@@ -54,6 +54,8 @@ def hlm_config(job: Job) -> ml_collections.ConfigDict:
     config = load_config_file(job.config)
     config.model.dtype = job.dtype
     config.model.remat = job.path.endswith(REMAT)
+    if job.attention_kernel:
+        config.model.attention_kernel = job.attention_kernel
     if job.smoke:
         config.model.update(SMOKE)
     return config

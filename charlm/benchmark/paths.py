@@ -22,6 +22,7 @@ from charlm.core.types import JsonObject, Tree
 INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
 CHARBERT, CALLS, PAGES = "charbert", "calls", "pages"
+ATTENTION = "attention"
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # read by glibc when a process starts; see launch/local.sh
 CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
 
@@ -74,6 +75,9 @@ PATHS = {
     "usual_pages": PathInfo("hlm_settings", (PAGES,), under=("env", "-u", "GLIBC_TUNABLES")),
     "generator_buckets": PathInfo("generator", (GENERATOR,), ours=True),
     "generator_slots": PathInfo("generator", (GENERATOR,), ours=True, rival=True),
+    "einsum": PathInfo("attention", (ATTENTION,)),
+    "pallas": PathInfo("attention", (ATTENTION,), ours=True),
+    "cudnn": PathInfo("attention", (ATTENTION,)),
     "torch_packed": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
     "torch_padded": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
     "torch_cut": PathInfo("torch_generator", (GENERATOR,), ("torch",)),
@@ -87,6 +91,7 @@ class Job:
     Attributes:
       path, case: determine the runner.
       texts: the texts of each batch; for the generator, a batch has a text for each step: its words, joined by spaces.
+        For attention, a batch has a text for each row, which says what is computed.
       words: for each batch, the words of its longest text, including [CLS] and [SEP].
       drawn: whether texts vary in length, so that shorter ones are padded.
       chars: character ids of HLM and of Char2Subword.
@@ -98,6 +103,7 @@ class Job:
       smoke: whether models are tiny.
       compile: whether PyTorch may try torch.compile.
       hlm_code: the checkout of the authors' HLM.
+      attention_kernel: how HLM and charlm's BERT compute attention; "": as the config says.
     """
 
     path: str
@@ -113,6 +119,7 @@ class Job:
     smoke: bool
     compile: bool
     hlm_code: str
+    attention_kernel: str = ""
 
     def save(self, path: Path) -> None:
         """Writes the file that `load` reads."""

@@ -14,7 +14,8 @@ from charlm.benchmark.text import FREQUENT, TRAINED
 from charlm.core.reading import loads, read_text
 
 REPORTED_SETTINGS = (
-    "text", "texts", "models", "config", "dtype", "wordpiece", "compile", "processor", "threads", "versions",
+    "text", "texts", "models", "config", "dtype", "attention_kernel", "wordpiece", "compile", "processor", "threads",
+    "versions",
 )  # fmt: skip
 FigureCell = Callable[[Figure], object]
 _RATE: dict[str, FigureCell] = {
@@ -31,6 +32,21 @@ _RATE: dict[str, FigureCell] = {
 }
 _PACKING: dict[str, FigureCell] = {"pack s": lambda f: f"{f['pack_seconds']:.2g}" if "pack_seconds" in f else ""}
 _MEMORY: dict[str, FigureCell] = {"MiB": lambda f: f"{f['peak_mib']:,}" if "peak_mib" in f else ""}
+_ON_DEVICE: dict[str, FigureCell] = {
+    "MFU, padding too": lambda f: f"{f['executed_mfu']:.1%}" if "executed_mfu" in f else "",
+    "MiB on device": lambda f: f"{f['device_peak_bytes'] / 2**20:,.0f}" if f.get("device_peak_bytes") else "",
+}
+_ATTENTION: dict[str, FigureCell] = {
+    "ms": lambda f: f"{f['value']:,.3f}" if f["unit"] == "ms" else "",
+    "low": lambda f: f"{f['low']:,.3f}" if f["unit"] == "ms" else "",
+    "high": lambda f: f"{f['high']:,.3f}" if f["unit"] == "ms" else "",
+    "TFLOP/s": lambda f: f"{f['tflop_per_second']:,.1f}" if "tflop_per_second" in f else "not timed",
+    "of peak": lambda f: f"{f['mfu']:.1%}" if "mfu" in f else "",
+    "temporaries, MiB": lambda f: f"{f['temporaries_mib']:,.0f}" if f.get("temporaries_mib") is not None else "",
+    "error": lambda f: _error(f, "error"),
+    "error of gradients": lambda f: _error(f, "gradient_error"),
+    "two runs": lambda f: ("same bits" if f["same_bits"] else "DIFFERENT BITS") if "same_bits" in f else "",
+}
 _PLAIN: dict[str, FigureCell] = {"value": lambda f: f"{f['value']:,}", "unit": lambda f: f["unit"]}
 _TABLES = (
     "inference", "training_step", "scaling", "tokenisation", "joined_words", "full_mode", "charbert", "calls", "pages",
@@ -38,8 +54,13 @@ _TABLES = (
 )  # fmt: skip
 _NAMES = ("case", "path", "unit")  # fields that every figure has, beside its value
 _RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # also needed for speeds
-_MAYBE_NAMES = ("batch", "of", "text", "models", "config", "dtype", "wordpiece", "processor", "device", "date")
-_MAYBE_NUMBERS = ("words", "distinct_words", "gflop_per_second", "mfu", "peak_mib", "padded_to", "pack_seconds")
+_MAYBE_NAMES = (
+    "batch", "of", "text", "models", "config", "dtype", "attention_kernel", "wordpiece", "processor", "device", "date",
+)  # fmt: skip
+_MAYBE_NUMBERS = (
+    "words", "distinct_words", "gflop_per_second", "mfu", "executed_mfu", "tflop_per_second", "peak_mib", "padded_to",
+    "pack_seconds",
+)  # fmt: skip
 
 
 def write(figures: Iterable[Figure], stream: TextIO) -> None:
@@ -85,6 +106,8 @@ def _wrong(figure: Figure) -> str:
     numbers = ["value"]
     if figure.get("unit") == "words/s" and figure.get("case") in _TABLES:
         numbers += [*_RATES, *(["words"] if figure["case"] == "scaling" else [])]
+    if figure.get("unit") == "ms" and figure.get("case") == "attention":
+        numbers += ["low", "high"]
     strings = [*_NAMES, *(["batch"] if len(numbers) > 1 else [])]
     for name in (*strings, *numbers):
         if name not in figure:
@@ -126,6 +149,7 @@ def _title(title: str, figure: Figure) -> str:
         said.append(f"{figure['distinct_words']:.0%} distinct words")
     said += [f"{figure['subwords_a_word']} subwords a word"] if "subwords_a_word" in figure else []
     said += [figure[name] for name in ("dtype", "config") if figure.get(name)]
+    said += [f"attention by {figure['attention_kernel']}"] if figure.get("attention_kernel") else []
     said += [f"pieces of {figure['wordpiece']}"] if figure.get("wordpiece", TRAINED) != TRAINED else []
     said += ["torch.compile not tried"] if figure.get("compile") is False else []
     said += [f"{figure['threads']} threads of {figure['processor']}"] if {"threads", "processor"} <= set(figure) else []
@@ -141,10 +165,19 @@ def _rows(case: str, figures: list[Figure]) -> list[str]:
     if case in _TABLES:
         packing = _PACKING if any("pack_seconds" in f for f in figures) else {}
         columns = _RATE | packing | ({} if case == "tokenisation" else _MEMORY)
+        columns |= {name: cell for name, cell in _ON_DEVICE.items() if any(cell(f) for f in figures)}
+    if case == "attention":
+        columns = _ATTENTION
     if case == "scaling":
         columns = {"words": lambda f: f["words"]} | columns
     lines = [["path", *columns], *([f["path"], *(str(cell(f)) for cell in columns.values())] for f in figures)]
     return aligned(lines)
+
+
+def _error(figure: Figure, name: str) -> str:
+    if name not in figure:
+        return ""
+    return "not finite" if figure[name] is None else f"{figure[name]:.1e}"
 
 
 def _matrix(figures: list[Figure]) -> list[str]:

@@ -5,8 +5,8 @@ may take minutes; inside a callback, the exception is lost, and printed with a t
 crash if it shuts down while other threads still compile or read. So a separate thread listens for Ctrl-C, gives the
 main thread a moment to clean up, and ends the process without shutting the interpreter down. Command lines use
 `ending_clearly`; the training loop uses `deferred`, to save first. Commands that have started processes or written
-temporary folders use `terminable`, so that SIGTERM lets them clean up as well. Open it when Ctrl-C does not end a
-program, or ends it too early.
+temporary folders use `terminable`, so that SIGTERM lets them clean up as well; `limited` ends a block in the same way
+after some time. Open it when Ctrl-C does not end a program, or ends it too early.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from types import FrameType
 from typing import NoReturn
 
 EXIT_STATUS = 128 + signal.SIGINT
+TIMED_OUT = 124  # as the command `timeout` returns it
 CLEAN_UP_SECONDS = 3.0  # time for the main thread to remove unfinished files
 
 _terminable = False  # True while SIGTERM raises an exception
@@ -33,6 +34,10 @@ _ending = threading.Lock()  # held by the one thread that prints the message and
 
 class Terminated(KeyboardInterrupt):
     """Raised in a `terminable` block when the process receives SIGTERM."""
+
+
+class OutOfTime(KeyboardInterrupt):
+    """Raised in a `limited` block when its time is over."""
 
 
 @contextmanager
@@ -103,16 +108,40 @@ def terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Within this context, `OutOfTime` is raised in the main thread after so many seconds; None: never.
+
+    Only in the main thread, and where the system has such a timer.
+    """
+    if seconds is None:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def status_of(stop: KeyboardInterrupt) -> tuple[int, str]:
     """Returns the exit status of an interrupted program, and a word for its message."""
     if isinstance(stop, Terminated):
         return 128 + signal.SIGTERM, "terminated"
+    if isinstance(stop, OutOfTime):
+        return TIMED_OUT, "out of time"
     return EXIT_STATUS, "interrupted"
 
 
 def _terminate(signum: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM would interrupt the clean-up
     raise Terminated
+
+
+def _out_of_time(signum: int, frame: FrameType | None) -> None:
+    raise OutOfTime
 
 
 def _listen(reader: int, more: str) -> None:

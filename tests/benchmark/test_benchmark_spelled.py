@@ -247,7 +247,7 @@ def test_figures_of_the_new_cases(capsys, tmp_path):
         (["--case=generator", "--drawn"], "--drawn is read by inference, training_step, scaling, memory, calls, pages"),
         (["--case=generator", "--bert-vocab=v.txt"], "--bert-vocab is read by inference, training_step, scaling,"),
         (["--case=joined_words", "--config=configs/hlm_large.py"], "--config is read by parameters, input_pipeline"),
-        (["--case=full_mode", "--no-compile"], "--no-compile is read by inference, training_step, scaling: choose"),
+        (["--case=full_mode", "--no-compile"], "--no-compile is read by inference, training_step, scaling, acc"),
         (["--case=full_mode", "--profile=traces"], "--profile is read by inference, training_step, scaling: choose"),
         (["--case=generator", "--hlm-code=there"], "--hlm-code is read by inference, training_step, scaling, memory: "),
         (["--case=joined_words", "--lengths", "4"], "--lengths is read by scaling"),

@@ -14,7 +14,7 @@ import pytest
 from small_run import ROOT
 from test_main import TINY, overrides
 
-from charlm.core.interrupts import EXIT_STATUS, ending_clearly
+from charlm.core.interrupts import EXIT_STATUS, TIMED_OUT, OutOfTime, ending_clearly, limited, status_of
 
 # Compiled code that no signal stops takes the place of a compiler.
 PROGRAM = """
@@ -135,3 +135,18 @@ def test_the_training_command_before_its_first_step(trained, tmp_path):
         == "interrupted; the same command goes on from the last checkpoint, or begins again if there is none"
     )
     assert not (tmp_path / "run" / "checkpoints").exists() or not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+def test_a_limited_block_ends_when_its_time_is_over():
+    before = signal.getsignal(signal.SIGALRM)
+    started = time.monotonic()
+    with pytest.raises(OutOfTime) as raised, limited(0.1):
+        time.sleep(20)
+    assert time.monotonic() - started < 10
+    assert status_of(raised.value) == (TIMED_OUT, "out of time")
+    with limited(0.1):
+        pass
+    with limited(None):
+        time.sleep(0.3)  # the timer of the block before has ended with it
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
