@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import optax
 
 from charlm.core.sharding import copied, is_split, path_name
-from charlm.core.types import Params, Tree
+from charlm.core.types import Tree
 
 Groups = Sequence[Sequence[int]]  # the numbers of parameters, in the order of the tree, that are moved as one
 
@@ -32,7 +32,7 @@ def packing(optimizer: optax.GradientTransformation, kind: Callable[[str], Hasha
       kind: from a parameter's name, "a/b/c", to what decides how it is moved, such as whether it is frozen.
     """
 
-    def update(updates: Tree, state: Tree, params: Params | None = None) -> tuple[Tree, Tree]:
+    def update(updates: Tree, state: Tree, params: optax.Params | None = None) -> tuple[Tree, Tree]:
         assert params is not None  # AdamW reads them
         groups = _groups(params, kind)
         if not groups:
@@ -49,7 +49,7 @@ def packing(optimizer: optax.GradientTransformation, kind: Callable[[str], Hasha
     return optax.GradientTransformation(optimizer.init, update)
 
 
-def _groups(params: Params, kind: Callable[[str], Hashable]) -> Groups:
+def _groups(params: Tree, kind: Callable[[str], Hashable]) -> Groups:
     groups: dict[Hashable, list[int]] = {}
     for number, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(params)):
         name = path_name(path)
