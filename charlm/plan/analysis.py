@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import jax
 import ml_collections
@@ -43,7 +43,7 @@ log = logging.getLogger("charlm")
 
 VERSION = 5  # of what is counted; a change makes kept analyses useless
 PLANS_FOLDER = "plans"
-JOB, RESULT, SAID = "job.json", "result.json", "stderr.txt"
+JOB, RESULT = "job.json", "result.json"
 POLL = 0.2  # seconds between two looks at what the compiler has written
 # Files that the compiler writes after its program and the assignment of memory.
 WRITTEN_LAST = {
@@ -146,21 +146,21 @@ def compiling(
         folder = Path(name)
         write_json(folder / JOB, {"config": config.to_dict(), "topology": topology.name})
         command = [sys.executable, "-m", "charlm.plan.worker", name]
-        said = folder / SAID
-        with _pipe() as alive, said.open("w", encoding="utf-8") as stderr:
+        with _pipe() as alive, tempfile.TemporaryFile() as stderr:  # a pipe that nobody empties would stop the worker
             worker = subprocess.Popen(command, stdin=alive, stdout=subprocess.DEVNULL, stderr=stderr)
             try:
-                yield lambda: _result(folder, worker.wait(), topology)
+                yield lambda: _result(folder, worker.wait(), stderr, topology)
             finally:
                 worker.kill()
                 worker.wait()
 
 
-def _result(folder: Path, status: int, topology: Topology) -> Analysis:
+def _result(folder: Path, status: int, stderr: IO[bytes], topology: Topology) -> Analysis:
     try:
         found = read_json(folder / RESULT)
     except (OSError, ValueError):
-        why = last_error((folder / SAID).read_text(encoding="utf-8", errors="replace")) or f"status {status}"
+        stderr.seek(0)
+        why = last_error(stderr.read().decode(errors="replace")) or f"status {status}"
         raise ValueError(f"the compiler for {topology.name} ended without a result: {why[:300]}") from None
     if "error" in found:
         raise ValueError(found["error"])

@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from small_run import ROOT
 
+from charlm.config import get_config
+from charlm.plan.analysis import compiled
+from charlm.plan.topology import parse
+
 in_linux = pytest.mark.skipif(not os.path.exists("/proc"), reason="looks into /proc")
 
 # The command's own main function; what takes the compiler's place tells its number and sleeps.
@@ -80,3 +84,14 @@ def test_the_compiler_ends_when_nobody_waits_for_it(tmp_path):
         worker.stdin.close()
         assert worker.wait(20) == 1
     assert not folder.exists()
+
+
+def test_a_compiler_that_fails_is_told_by_its_last_line_however_much_it_says(tmp_path, monkeypatch):
+    compiler = tmp_path / "compiler"
+    compiler.write_text(
+        "#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\\\0' 'x' >&2\necho >&2\necho 'OSError: no room' >&2\nexit 3\n"
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(compiler))
+    with pytest.raises(ValueError, match=r"^the compiler for h100:1 ended without a result: OSError: no room$"):
+        compiled(None, get_config(), parse("h100:1"))  # the step is not asked for anything
