@@ -62,7 +62,8 @@ def test_gradients_are_those_of_all_fifty_slots(params):
     loss = lambda p, chars: (_run(CONFIG)(p, chars) ** 2).sum()
     short, whole = (jax.jit(jax.grad(loss))(params, chars) for chars in (rows_UC[:, :5], padded(rows_UC)))
     # Windows of padding alone are alike: which of them the maximum takes makes no difference to kernel and bias.
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), short, whole)
+    # Terms of a sum may cancel, so rounding is measured by the largest gradient of an array.
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * np.abs(b).max()), short, whole)
 
 
 def test_bfloat16_is_near(params):

@@ -33,11 +33,11 @@ def _one_device():
 
 def test_words_are_tagged_reported_on_and_written_as_theirs(tmp_path):
     train, dev = write_data("tagging", tmp_path, train=160)
-    changes = {"train__epochs": 6, "optim__learning_rate": 2e-2, "model__dropout": 0.0}
+    changes = {"train__epochs": 8, "optim__learning_rate": 1e-2, "model__dropout": 0.0}
     (result,) = fine_tune(small("tagging", characterbert(), train, dev, **changes), str(tmp_path / "run"))[
         "runs"
     ].values()
-    assert result["dev"]["f1"] > 0.6  # nothing learned: 0
+    assert result["dev"]["f1"] > 0.8  # eight seeds: .95 or more; nothing learned: 0
     before, after = from_pretrained(characterbert()), from_pretrained(tmp_path / "run")
     one, other = (jax.tree.leaves(model.params["cnn"]) for model in (before, after))
     assert any(np.abs(a - b).max() > 1e-3 for a, b in zip(one, other, strict=True))  # the CNN learns, too
