@@ -19,6 +19,9 @@ WORD_BUCKETS = 6  # most length buckets that are chosen when the config names no
 # Character slots that one more bucket must save to be worth it. Each bucket reads and differentiates all parameters
 # again, which costs as much as 130 slots on a CPU, and it makes compilation longer.
 BUCKET_COST = 200
+# The same on accelerators. There three more buckets move as many bytes as 2,300 slots (HLM-Base, compiled for one H100:
+# 213 GB a step with three buckets and with six), and each has hundreds of kernels to start.
+ACCELERATOR_BUCKET_COST = 1300
 MOST_TABLES = 4  # most tables of words that are read in one loop over characters
 TABLE_COST = 32  # slots that one more table must save: it costs as much as this many (measured on a CPU)
 SPREADS = 4.0  # standard deviations between the mean and the budget, so that few batches close early
@@ -35,23 +38,26 @@ def measure_shape(
     unique_words: bool = True,
     bucket_slots: tuple[int, ...] = (),
     sample_shards: int = SAMPLE_SHARDS,
+    platform: str = "cpu",
 ) -> BatchShape:
     """Chooses length buckets and budgets from a sample of the corpus.
 
-    Buckets minimise the number of character slots that are computed. Each budget lies `SPREADS` standard deviations
-    above the mean of the sampled shards, so that nearly every shard gets all its sequences. Words of which only the
-    vector is read may be placed in a bucket of longer words; the budget of a bucket therefore leaves room for all
-    words that need a bucket at least as long, and some budgets are 0.
+    Buckets minimise the number of character slots that are computed, as long as each is worth its cost. Each budget
+    lies `SPREADS` standard deviations above the mean of the sampled shards, so that nearly every shard gets all its
+    sequences. Words of which only the vector is read may be placed in a bucket of longer words; the budget of a bucket
+    therefore leaves room for all words that need a bucket at least as long, and some budgets are 0.
 
     Args:
       records: a stream of records; the first `sample_shards * sequences` sequences are read.
       sequences: sequences B of a shard.
       shards: shards S of a batch.
       bucket_slots: given buckets; (): they are chosen here.
+      platform: of the devices, such as "cpu", on which the cost of a bucket depends.
     """
     sample = sampled(records, SentenceMaker(max_words, char_slots, masking, seed=0), sequences, sample_shards)
     counts = np.array([_count_slots(shard, char_slots) for shard in sample])  # [shards, 3, C + 1]
-    slots = bucket_slots or _cheapest_buckets(counts[:, :2].sum(axis=1).mean(axis=0))
+    cost = BUCKET_COST if platform == "cpu" else ACCELERATOR_BUCKET_COST
+    slots = bucket_slots or _cheapest_buckets(counts[:, :2].sum(axis=1).mean(axis=0), cost)
     end = f"model.char_slots={char_slots}, the longest word; () measures them"
     check_slots("data.bucket_slots", slots, char_slots, end)
     bucket_C = np.minimum(bucket_of(np.arange(char_slots + 1), slots), len(slots) - 1)
@@ -79,12 +85,12 @@ def _count_slots(shard: list[WordSequence], char_slots: int) -> np.ndarray:
     return counts
 
 
-def _cheapest_buckets(words_by_slots: np.ndarray) -> tuple[int, ...]:
-    """Returns the cheapest buckets, up to `WORD_BUCKETS` of them; each bucket must save `BUCKET_COST` slots."""
+def _cheapest_buckets(words_by_slots: np.ndarray, cost: int) -> tuple[int, ...]:
+    """Returns the cheapest buckets, up to `WORD_BUCKETS` of them; each bucket must save `cost` slots."""
     total = np.cumsum(words_by_slots)
     slots = lambda chosen: np.diff(total[list(chosen)], prepend=0) @ np.array(chosen)
     choices = (choose_buckets(words_by_slots, buckets) for buckets in range(1, WORD_BUCKETS + 1))
-    return min(choices, key=lambda chosen: slots(chosen) + BUCKET_COST * len(chosen))
+    return min(choices, key=lambda chosen: slots(chosen) + cost * len(chosen))
 
 
 def choose_buckets(words_by_slots: np.ndarray, buckets: int) -> tuple[int, ...]:

@@ -323,11 +323,13 @@ def _failed(error: Exception, seconds: float) -> Analysis:
 
 def exceeded(message: str) -> tuple[float, str] | None:
     """Returns the bytes that a step would need and the compiler's words; None if the message is not about memory."""
-    found = re.search(r"Used ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", message)
+    size = r"([\d.]+)([KMGT]?)"
+    older, newer = rf"Used {size} of \S+ hbm", rf"memory required for [\w ]+ \({size}\) exceeds available HBM \(\S+\)"
+    found = re.search(f"{older}|{newer}", message)
     if found is None:
         return (0.0, message.splitlines()[0][:200]) if "RESOURCE_EXHAUSTED" in message else None
-    needed = float(found[1]) * 1024 ** " KMGT".index(found[2] or " ")
-    return needed, found[0]
+    number, unit = (one for one in found.groups() if one is not None)
+    return float(number) * 1024 ** " KMGT".index(unit or " "), found[0]
 
 
 def to_json(found: Analysis) -> JsonObject:

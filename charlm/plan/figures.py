@@ -157,14 +157,17 @@ def memory_of(planned: Planned, analysis: Analysis, topology: Topology, saved: f
     Working memory is divided into activations and temporaries. Activations are what the forward pass asks to keep, but
     at most what is left beside gradients of the size of the trained parameters.
     """
+    state, batch = bytes_on_chip((planned.state.params, planned.state.opt_state)), bytes_on_chip(planned.batch)
+    # A compiler that gives up states all memory as one.
+    working = max(analysis.temporary - (state + batch if analysis.beyond else 0.0), 0.0)
     gradients = bytes_on_chip(without_frozen(planned.state.params, planned.freeze))
-    activations = min(saved, max(analysis.temporary - gradients, 0.0))
+    activations = min(saved, max(working - gradients, 0.0))
     return Memory(
         parameters=bytes_on_chip(planned.state.params),
         optimizer=bytes_on_chip(planned.state.opt_state),
-        batch=bytes_on_chip(planned.batch),
+        batch=batch,
         activations=activations,
-        temporaries=analysis.temporary - activations,
+        temporaries=working - activations,
         code=analysis.code,
         needed=analysis.memory,
         usable=usable(topology),

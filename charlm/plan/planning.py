@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,9 @@ log = logging.getLogger("charlm")
 SCAN, KERNEL = "model.scan_layers", "model.attention_kernel"
 UNSEEN = 0.9  # of the usable memory: what a guess may take while nothing is compiled; some take a tenth more
 HOPELESS = 1.5  # of the usable memory: a setting that is guessed to take more is not compiled
+# What operations hand over to each other fits into the memory inside a TPU for one sequence, not for more: HLM-Large on
+# v5e moves 200, 359 and 588 GB a step with 1, 2 and 8 sequences of a micro-batch on a chip.
+SPILLED = 0.65  # of a step's time: what each doubling of these sequences adds on a TPU
 MFU = 0.15  # the useful share of the peak that a guess expects while nothing is compiled; it only orders the settings
 Found = Trial[Figures]
 
@@ -218,11 +222,10 @@ class Planning:
         What the config takes is guessed from its model alone, since nothing is compiled yet. 0 and None: nothing is
         known of the chip.
         """
-        room, chip = usable(self._topology), self._topology.chip
-        if self._topology.platform == "cpu" or not room or not chip.peak:
+        room = usable(self._topology)
+        if self._topology.platform == "cpu" or not room or not self._topology.chip.peak:
             return 0.0, None
-        seconds = planned.useful / self._topology.chips / (MFU * chip.peak)
-        base = _Base(self._own, planned, seconds, bytes_on_chip(planned.batch))
+        base = _Base(self._own, planned, self._expected(planned), bytes_on_chip(planned.batch))
         own = self._guess(self._own, base)
         needed = own.fixed + own.temporary
         if needed <= room:
@@ -245,11 +248,23 @@ class Planning:
             log.info("%s: trying %s", refused, " ".join(first.flags(self._config)))
             known.append(_outcome(first, self.figures(first)))
             tries -= 1
-        found = known[0].result
-        rest = found.memory.batch + found.memory.code
-        base = _Base(known[0].setting, found.planned, max(found.compute, found.transfer), rest)
+        base = self._measured(next((one for one in known if one.seconds), known[0]))
         return search(
             candidates, lambda one: self._guess(one, base), self._measure, usable(self._topology), tries, known
+        )
+
+    def _measured(self, trial: Found) -> _Base:
+        """Returns what guesses start from once a setting was compiled; its time is not known if it does not fit."""
+        found = trial.result
+        seconds = max(found.compute, found.transfer) or self._expected(found.planned)
+        return _Base(trial.setting, found.planned, seconds, found.memory.batch + found.memory.code)
+
+    def _expected(self, planned: Planned) -> float:
+        """Returns the seconds of a step that are expected while nothing is compiled."""
+        return (
+            planned.useful / self._topology.chips / (MFU * self._topology.chip.peak)
+            if self._topology.chip.peak
+            else 0.0
         )
 
     def _measure(self, setting: Setting) -> Found:
@@ -271,6 +286,8 @@ class Planning:
         fixed = bytes_on_chip(state) + base.rest
         work = base.seconds * setting.batch / base.setting.batch
         work *= (REMAT_COST if setting.remat else 1.0) / (REMAT_COST if base.setting.remat else 1.0)
+        if self._topology.platform == "tpu":
+            work *= _spilled(_sequences(setting, mesh)) / _spilled(_sequences(base.setting, base.planned.mesh))
         work *= 1 + 0.02 * (setting.accumulation > 1) + 0.25 * (setting.model.bit_length() - 1)
         whole = bytes_on_chip(jax.tree.map(_replicated(mesh), planned.state.params))
         link = self._topology.chip.link or 1e12
@@ -300,5 +317,11 @@ def _sequences(setting: Setting, mesh: Mesh) -> float:
     return setting.batch / setting.accumulation / (mesh.shape["data"] * mesh.shape["fsdp"])
 
 
+def _spilled(sequences: float) -> float:
+    """Returns the time of a step on a TPU, in that of one with a single sequence of each micro-batch on a chip."""
+    return 1 + SPILLED * math.log2(max(sequences, 1.0))
+
+
 def _outcome(setting: Setting, found: Figures) -> Found:
-    return Trial(setting, found.analysis.temporary, found.memory.needed, found.step, found.fits, found)
+    working = found.memory.activations + found.memory.temporaries
+    return Trial(setting, working, found.memory.needed, found.step, found.fits, found)

@@ -123,7 +123,8 @@ def planner_of(config: ml_collections.ConfigDict) -> Planner:
 
     def plan(config: ml_collections.ConfigDict, devices: Sequence[Device]) -> Planned:
         config = with_text_of(config, notes)
-        run = build(config, data, devices)
+        with jax.default_device(devices[0]):  # budgets are measured for that kind of device
+            run = build(config, data, devices)
         mesh, objective = make_mesh(config, devices), run.objective
         shards = table_shards(config, mesh)
         sample = objective.sample()

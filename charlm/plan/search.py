@@ -205,6 +205,8 @@ def _corrected(one: Setting, guesses: dict[Setting, Guess], seen: list[Trial[Res
     )
     near = max(seen, key=likeness)
     theirs = guesses[near.setting]
-    memory = own.fixed + own.temporary * (near.temporary / theirs.temporary if theirs.temporary else 1.0)
+    memory = own.fixed + own.temporary * (
+        near.temporary / theirs.temporary if near.temporary and theirs.temporary else 1.0
+    )
     scale = near.seconds / theirs.seconds if near.seconds and theirs.seconds else 1.0
     return memory, own.seconds * scale

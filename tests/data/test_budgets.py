@@ -72,12 +72,13 @@ def test_measured_budgets_keep_shards_full(unique_words):
 
 
 def test_buckets_are_as_many_as_pay(monkeypatch):
-    """One more costs as much as `BUCKET_COST` slots: the more words a shard has, the more buckets pay."""
+    """One more costs as many slots as its constant says: the more words a shard has, the more buckets pay."""
     rng = np.random.default_rng(0)
     records = records_of(text(rng, rng.integers(3, 18, 1200).tolist(), words=3000))
-    count = lambda sequences: len(measure(records, sequences=sequences, sample_shards=4).slots)
+    count = lambda sequences, **more: len(measure(records, sequences=sequences, sample_shards=4, **more).slots)
     few = [count(sequences) for sequences in (1, 200)]
     assert few == sorted({1, *few})
+    assert 1 <= count(200, platform="tpu") == count(200, platform="gpu") < count(200)
     monkeypatch.setattr("charlm.data.budgets.BUCKET_COST", 0)
     assert count(200) == 6
 

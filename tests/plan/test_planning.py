@@ -248,6 +248,10 @@ def test_a_compilers_refusal_for_memory_is_read():
     needed, words = exceeded("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 24.50G of 15.75G hbm. Ex")
     assert needed == 24.5 * 2**30
     assert words == "Used 24.50G of 15.75G hbm"
+    message = "RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on HBM, the total memory required for "
+    needed, words = exceeded(message + "HLO temporaries (20.41G) exceeds available HBM (15.75G). HLO module: jit_step.")
+    assert needed == 20.41 * 2**30
+    assert words == "memory required for HLO temporaries (20.41G) exceeds available HBM (15.75G)"
     assert exceeded("INVALID_ARGUMENT: no") is None
 
 

@@ -16,6 +16,7 @@ from charlm.data.masking import Masking
 from charlm.data.pipeline import training_records
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.text_objective import sequences_of
+from charlm.nn.kernels import this_machine
 
 
 def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
@@ -56,4 +57,5 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
             masking=masking_of(config, data.vocab.size),
             unique_words=cfg.unique_words,
             bucket_slots=tuple(cfg.bucket_slots),
+            platform=this_machine().platform,
         )
