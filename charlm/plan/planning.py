@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ log = logging.getLogger("charlm")
 
 SCAN, KERNEL = "model.scan_layers", "model.attention_kernel"
 UNSEEN = 0.9  # of the usable memory: what a guess may take while nothing is compiled; some take a tenth more
+AT_ONCE = 2  # settings that are compiled at the same time; each takes a core and some gigabytes
 HOPELESS = 1.5  # of the usable memory: a setting that is guessed to take more is not compiled
 # What operations hand over to each other fits into the memory inside a TPU for one sequence, not for more: HLM-Large on
 # v5e moves 200, 359 and 588 GB a step with 1, 2 and 8 sequences of a micro-batch on a chip.
@@ -175,7 +177,9 @@ class Planning:
             try:
                 own = itself.enter_context(self._begun())
                 needed, other = self._instead(own.planned) if tries else (0.0, None)
-                begun = None if other is None else self._begun_too(others, other)
+                if other is not None:
+                    log.info("the config may not fit")
+                    begun = self._begun_too(others, other)
                 hopeless = begun is not None and needed > HOPELESS * usable(self._topology)
                 if hopeless:
                     itself.close()
@@ -207,13 +211,13 @@ class Planning:
         self._refused.add(setting)
 
     def _begun_too(self, stack: contextlib.ExitStack, setting: Setting) -> _Begun | None:
-        """Begins to compile another setting beside the config's; None: the run refuses it."""
+        """Begins to compile a setting beside others; None: the run refuses it."""
         try:
             begun = stack.enter_context(self._begun(setting))
         except ValueError as error:
             self._leave_out(setting, error)
             return None
-        log.info("the config may not fit: trying %s", " ".join(setting.flags(self._config)))
+        log.info("trying %s", " ".join(setting.flags(self._config)) or "the config itself")
         return begun
 
     def _instead(self, planned: Planned) -> tuple[float, Setting | None]:
@@ -241,17 +245,21 @@ class Planning:
 
     def _search(self, known: list[Found], refused: str, tries: int) -> tuple[Found | None, list[Found]]:
         candidates = self._candidates()
+        if not known and candidates:
+            # Nothing is known yet: the two that change least, the batch or how the model is split.
+            simplest = (
+                min(candidates, key=lambda one: (one.batch, one.model, one.fsdp, one.remat, one.accumulation)),
+                min(candidates, key=lambda one: (one.model, one.fsdp, one.batch, one.remat, one.accumulation)),
+            )
+            log.info("%s", refused)
+            chosen = list(dict.fromkeys(simplest))[: min(tries, self._at_once)]
+            known = self._measure(chosen)
+            tries -= len(chosen)
         if not known:
-            if not candidates:
-                raise ValueError(refused)
-            first = min(candidates, key=lambda one: (one.batch, one.model, one.fsdp, one.remat, one.accumulation))
-            log.info("%s: trying %s", refused, " ".join(first.flags(self._config)))
-            known.append(_outcome(first, self.figures(first)))
-            tries -= 1
+            raise ValueError(refused)
         base = self._measured(next((one for one in known if one.seconds), known[0]))
-        return search(
-            candidates, lambda one: self._guess(one, base), self._measure, usable(self._topology), tries, known
-        )
+        guess = lambda one: self._guess(one, base)
+        return search(candidates, guess, self._measure, usable(self._topology), tries, known, self._at_once)
 
     def _measured(self, trial: Found) -> _Base:
         """Returns what guesses start from once a setting was compiled; its time is not known if it does not fit."""
@@ -261,15 +269,25 @@ class Planning:
 
     def _expected(self, planned: Planned) -> float:
         """Returns the seconds of a step that are expected while nothing is compiled."""
-        return (
-            planned.useful / self._topology.chips / (MFU * self._topology.chip.peak)
-            if self._topology.chip.peak
-            else 0.0
-        )
+        peak = self._topology.chips * self._topology.chip.peak
+        return planned.useful / (MFU * peak) if peak else 0.0
 
-    def _measure(self, setting: Setting) -> Found:
-        log.info("trying %s", " ".join(setting.flags(self._config)) or "the config itself")
-        return _outcome(setting, self.figures(setting))
+    @property
+    def _at_once(self) -> int:
+        """How many settings are compiled at the same time; each has a process of its own, but for those of CPUs."""
+        return 1 if self._topology.platform == "cpu" else min(AT_ONCE, os.cpu_count() or 1)
+
+    def _measure(self, chosen: Sequence[Setting]) -> list[Found]:
+        """Returns the outcomes of settings, which are compiled at the same time, without those that are refused."""
+        found = []
+        with contextlib.ExitStack() as stack:
+            begun = [(setting, self._begun_too(stack, setting)) for setting in chosen]
+            for setting, one in begun:
+                try:
+                    found += [] if one is None else [_outcome(setting, one.figures())]
+                except ValueError as error:
+                    self._leave_out(setting, error)
+        return found
 
     def _guess(self, setting: Setting, base: _Base) -> Guess:
         """Guesses what a setting takes, from another setting and the size of the state on the setting's mesh."""
@@ -294,6 +312,8 @@ class Planning:
         sent = 2 * whole / setting.model
         if setting.fsdp > 1:  # parameters are gathered for both passes, gradients scattered, for every micro-batch
             sent = (2 + setting.remat + 1) * whole / setting.model * setting.accumulation
+        if setting.fsdp * mesh.shape["data"] == 1:
+            sent = 0.0
         return Guess(gradients + accumulated + held, fixed, max(work, sent / link))
 
     def _saved_for(self, remat: bool) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import ml_collections
@@ -132,25 +132,27 @@ def _powers(most: int) -> list[int]:
 def search(
     candidates: Iterable[Setting],
     guess: Callable[[Setting], Guess],
-    measure: Callable[[Setting], Trial[Result]],
+    measure: Callable[[Sequence[Setting]], Iterable[Trial[Result]]],
     usable: float,
     tries: int = TRIES,
     known: Iterable[Trial[Result]] = (),
+    at_once: int = 1,
 ) -> tuple[Trial[Result] | None, list[Trial[Result]]]:
     """Returns the fastest setting that fits, None if none was found, and all settings that were measured.
 
     Args:
       candidates: the settings to choose from.
       guess: guesses what a setting takes.
-      measure: compiles a setting.
+      measure: compiles settings at the same time; those that are refused are left out of what it returns.
       usable: bytes of a chip that programs can use; 0: not known, so that everything fits.
       tries: how many settings are measured at most.
       known: outcomes of settings that were measured before.
+      at_once: how many settings are measured at the same time, at most.
     """
     left, seen = list(dict.fromkeys(candidates)), list(known)
     guesses = {one: guess(one) for one in {*left, *(trial.setting for trial in seen)}}
     left = [one for one in left if one not in {trial.setting for trial in seen}]
-    for _ in range(tries):
+    while tries > 0:
         best = _best(seen)
         rated = [(one, *_corrected(one, guesses, seen)) for one in left]
         hopeful = [(seconds / one.batch, one) for one, memory, seconds in rated if _likely(memory, usable)]
@@ -159,13 +161,14 @@ def search(
             if not hopeful:
                 break
         if hopeful:
-            chosen = _fastest(hopeful)
+            chosen = _fastest(hopeful, min(at_once, tries))
         elif rated:  # none is thought to fit: the guesses may be wrong
-            chosen = min(rated, key=lambda one: (one[1], one[2]))[0]
+            chosen = [min(rated, key=lambda one: (one[1], one[2]))[0]]
         else:
             break
-        left.remove(chosen)
-        seen.append(measure(chosen))
+        left = [one for one in left if one not in chosen]
+        seen.extend(measure(chosen))
+        tries -= len(chosen)
     return _best(seen), seen
 
 
@@ -173,11 +176,12 @@ def first_try(candidates: Iterable[Setting], guess: Callable[[Setting], Guess], 
     """Returns the setting that `search` would try first if nothing had been compiled; None: none is expected to fit."""
     guesses = [(one, guess(one)) for one in dict.fromkeys(candidates)]
     hopeful = [(own.seconds / one.batch, one) for one, own in guesses if _likely(own.fixed + own.temporary, usable)]
-    return _fastest(hopeful) if hopeful else None
+    return _fastest(hopeful, 1)[0] if hopeful else None
 
 
-def _fastest(hopeful: Iterable[tuple[float, Setting]]) -> Setting:
-    return min(hopeful, key=lambda pair: (pair[0], _rank(pair[1])))[1]
+def _fastest(hopeful: Iterable[tuple[float, Setting]], count: int) -> list[Setting]:
+    ordered = sorted(hopeful, key=lambda pair: (pair[0], _rank(pair[1])))
+    return [setting for _, setting in ordered[:count]]
 
 
 def _best(seen: Iterable[Trial[Result]]) -> Trial[Result] | None:

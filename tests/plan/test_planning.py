@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 
 import jax
 import pytest
@@ -110,11 +111,14 @@ def test_what_does_not_fit_is_made_to(trained, planner, monkeypatch):
 
 
 class MadeUp:
-    """Stands in for a compiler: a step takes what its forward pass keeps, and a twentieth more."""
+    """Stands in for a compiler: a step takes what its forward pass keeps, and a twentieth more.
 
-    def __init__(self, refuses=lambda setting: False) -> None:
+    Beyond `room` it gives up as compilers for TPUs do, and states how much it needs in all.
+    """
+
+    def __init__(self, refuses=lambda setting: False, room=math.inf) -> None:
         self.begun, self.finished, self.left = [], [], []
-        self.refuses = refuses
+        self.refuses, self.room = refuses, room
 
     @contextlib.contextmanager
     def __call__(self, planned, config, topology):
@@ -126,11 +130,15 @@ class MadeUp:
             if self.refuses(setting):
                 raise ValueError("the compiler refuses this step: of this setting")
             gradients, state = bytes_on_chip(planned.state.params), bytes_on_chip(planned.state)
-            return Analysis(
+            taken = Analysis(
                 products={"bf16": 1e12}, other=0.0, transcendental=0.0, bytes=1e9, collectives=[], arguments=state,
                 outputs=state, aliased=state, temporary=1.05 * planned.saved() + gradients, code=0.0, unknown=0.0,
                 calls={}, xla={}, once=0.0, seconds=1.0,
             )  # fmt: skip
+            if taken.memory <= self.room:
+                return taken
+            nothing = dict.fromkeys(("bytes", "arguments", "outputs", "aliased"), 0.0)
+            return taken._replace(products={}, temporary=taken.memory, beyond="out of memory", **nothing)
 
         try:
             yield wait
@@ -169,6 +177,27 @@ def test_the_likely_setting_is_compiled_beside_a_config_that_may_not_fit(
     assert plan.found.setting == own._replace(accumulation=plan.found.setting.accumulation)
     text = "\n".join(lines(plan, command="python -m charlm.main --config=x"))
     assert text.splitlines()[-1].startswith("python -m charlm.main --config=x --config.data.accumulation=")
+
+
+def test_on_tpus_more_micro_batches_are_expected_to_be_faster(trained, planner, monkeypatch):
+    """The config does not fit, and its compiler states one number alone; the likeliest setting is tried beside it."""
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards = 64, 1
+    made_up, here, topology = MadeUp(), devices_of(parse("cpu:1")), parse("v5e-1")
+    monkeypatch.setattr("charlm.plan.planning.compiling", made_up)
+    with made_up(planner(config, here), config, topology) as wait:
+        taken = wait()
+    made_up.room = int(0.9 * taken.memory)
+    monkeypatch.setitem(CHIPS, "v5e", CHIPS["v5e"]._replace(usable=made_up.room, memory=made_up.room))
+    plan = Planning(config, planner, here, topology, as_is=True).plan()
+    assert plan.asked is not None
+    assert not plan.asked.fits
+    memory = plan.asked.memory
+    assert memory.needed == taken.memory
+    assert memory.activations + memory.temporaries == pytest.approx(taken.memory - taken.arguments - memory.batch)
+    assert plan.found is not None
+    assert plan.found.setting == setting_of(config)._replace(accumulation=64)
+    assert plan.tried[1] is plan.found
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from charlm.config import get_config
@@ -22,19 +24,23 @@ class Compiler:
     """Measures settings of the made-up run, and remembers which."""
 
     def __init__(self, usable: float, factor: float = 1.0) -> None:
-        self.usable, self.factor, self.compiled = usable, factor, []
+        self.usable, self.factor, self.compiled, self.together = usable, factor, [], []
 
-    def __call__(self, setting: Setting) -> Trial:
+    def __call__(self, chosen: Sequence[Setting]) -> list[Trial]:
+        self.together.append(len(chosen))
+        return [self.one(setting) for setting in chosen]
+
+    def one(self, setting: Setting) -> Trial:
         self.compiled.append(setting)
         temporary, fixed, seconds = cost(setting, self.factor)
         return Trial(setting, temporary, temporary + fixed, seconds, temporary + fixed <= self.usable, None)
 
 
-def look(usable: float, factor: float = 1.0, tries: int = 6) -> tuple[Trial | None, Compiler]:
+def look(usable: float, factor: float = 1.0, tries: int = 6, at_once: int = 1) -> tuple[Trial | None, Compiler]:
     compiler = Compiler(usable, factor)
     candidates = [one for one in settings(OWN, chips=8, heads=12, per_node=8) if one != OWN]
-    known = [compiler(OWN)]
-    best, _ = search(candidates, lambda one: Guess(*cost(one)), compiler, usable, tries, known)
+    known = [compiler.one(OWN)]
+    best, _ = search(candidates, lambda one: Guess(*cost(one)), compiler, usable, tries, known, at_once)
     return best, compiler
 
 
@@ -60,6 +66,28 @@ def test_guesses_are_corrected_by_what_was_compiled(factor):
     assert best is not None
     assert best.seconds / best.setting.batch <= 1.1 * fastest(100, factor)
     assert len(compiler.compiled) <= 7
+
+
+@pytest.mark.parametrize("usable", [100, 60])
+def test_two_are_compiled_at_the_same_time(usable):
+    alone, both = look(usable, factor=3.0), look(usable, factor=3.0, at_once=2)
+    assert max(both[1].together) == 2
+    assert both[0] == alone[0]
+    tries = look(usable, factor=3.0, tries=3, at_once=2)[1]
+    assert sum(tries.together) <= 3
+
+
+def test_what_is_refused_is_left_out():
+    class Refusing(Compiler):
+        def __call__(self, chosen: Sequence[Setting]) -> list[Trial]:
+            return [one for one in super().__call__(chosen) if one.setting.accumulation != 2]
+
+    compiler = Refusing(60)
+    candidates = list(settings(OWN, chips=8, heads=12, per_node=8))
+    best, seen = search(candidates, lambda one: Guess(*cost(one)), compiler, 60)
+    assert best is not None
+    assert {trial.setting for trial in seen} < set(compiler.compiled)
+    assert all(trial.setting.accumulation != 2 for trial in seen)
 
 
 def test_nothing_that_was_not_compiled_is_found():
