@@ -36,6 +36,7 @@ from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import masking_of, model_config
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
+from charlm.nn.kernels import this_machine
 from charlm.text.chars import CLS, SEP, CharVocab, WordEncoder
 from charlm.text.words import RulesSplitter
 from charlm.training.run import optimizer_of
@@ -271,8 +272,9 @@ class HLMTraining(_HLM):
         whole = sum(lengths) - 2 * (len(lengths) - 1)
         sequences, words = (1, whole) if self.job.drawn else (len(lengths), max(lengths))
         shape = measure_shape(
-            records, sequences=sequences, shards=1, max_words=words, char_slots=self.slots, masking=self._masking
-        )
+            records, sequences=sequences, shards=1, max_words=words, char_slots=self.slots, masking=self._masking,
+            platform=this_machine().platform,
+        )  # fmt: skip
         return dataclasses.replace(shape, sequences=len(lengths), words=max(lengths))
 
     def lengths(self, host: WordBatch, padded: bool) -> BatchLengths:

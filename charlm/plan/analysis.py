@@ -41,7 +41,7 @@ from charlm.plan.topology import Topology
 
 log = logging.getLogger("charlm")
 
-VERSION = 5  # of what is counted; a change makes kept analyses useless
+VERSION = 6  # of what is counted; a change makes kept analyses useless
 PLANS_FOLDER = "plans"
 JOB, RESULT = "job.json", "result.json"
 POLL = 0.2  # seconds between two looks at what the compiler has written
@@ -324,6 +324,7 @@ def _failed(error: Exception, seconds: float) -> Analysis:
 def exceeded(message: str) -> tuple[float, str] | None:
     """Returns the bytes that a step would need and the compiler's words; None if the message is not about memory."""
     size = r"([\d.]+)([KMGT]?)"
+    # Both state all that a chip would hold, arguments included, whatever the newer says (tried with libtpu 0.0.52).
     older, newer = rf"Used {size} of \S+ hbm", rf"memory required for [\w ]+ \({size}\) exceeds available HBM \(\S+\)"
     found = re.search(f"{older}|{newer}", message)
     if found is None:

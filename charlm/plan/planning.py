@@ -36,7 +36,7 @@ AT_ONCE = 2  # settings that are compiled at the same time; each takes a core an
 HOPELESS = 1.5  # of the usable memory: a setting that is guessed to take more is not compiled
 # What operations hand over to each other fits into the memory inside a TPU for one sequence, not for more: HLM-Large on
 # v5e moves 200, 359 and 588 GB a step with 1, 2 and 8 sequences of a micro-batch on a chip.
-SPILLED = 0.65  # of a step's time: what each doubling of these sequences adds on a TPU
+SPILLED = 0.65  # of a step's traffic: what each doubling of these sequences adds on a TPU
 MFU = 0.15  # the useful share of the peak that a guess expects while nothing is compiled; it only orders the settings
 Found = Trial[Figures]
 
@@ -106,13 +106,14 @@ class _Base(NamedTuple):
     Attributes:
       setting: a setting.
       planned: its step.
-      seconds: the time that its step takes for products and memory.
+      compute, transfer: seconds that the products and the memory traffic of its step take.
       rest: bytes of a chip that hold neither the state nor working memory.
     """
 
     setting: Setting
     planned: Planned
-    seconds: float
+    compute: float
+    transfer: float
     rest: float
 
 
@@ -201,8 +202,11 @@ class Planning:
                 except ValueError as error:
                     self._leave_out(other, error)
         if hopeless and not known:
-            plan.asked, plan.refused = self.figures(), ""
-            known.append(_outcome(self._own, plan.asked))
+            with contextlib.suppress(ValueError):  # a config that the compiler refuses stays a guess
+                plan.asked, plan.refused = self.figures(), ""
+                known.append(_outcome(self._own, plan.asked))
+        if refused and not known:
+            log.info("%s", refused)
         plan.found, plan.tried = self._search(known, refused, tries)
         return plan
 
@@ -229,7 +233,7 @@ class Planning:
         room = usable(self._topology)
         if self._topology.platform == "cpu" or not room or not self._topology.chip.peak:
             return 0.0, None
-        base = _Base(self._own, planned, self._expected(planned), bytes_on_chip(planned.batch))
+        base = _Base(self._own, planned, 0.0, self._expected(planned), bytes_on_chip(planned.batch))
         own = self._guess(self._own, base)
         needed = own.fixed + own.temporary
         if needed <= room:
@@ -244,28 +248,25 @@ class Planning:
         return [one for one in settings(self._own, chips, heads, per_node) if one not in left_out]
 
     def _search(self, known: list[Found], refused: str, tries: int) -> tuple[Found | None, list[Found]]:
-        candidates = self._candidates()
-        if not known and candidates:
+        while not known and tries > 0 and (candidates := self._candidates()):
             # Nothing is known yet: the two that change least, the batch or how the model is split.
             simplest = (
                 min(candidates, key=lambda one: (one.batch, one.model, one.fsdp, one.remat, one.accumulation)),
                 min(candidates, key=lambda one: (one.model, one.fsdp, one.batch, one.remat, one.accumulation)),
             )
-            log.info("%s", refused)
-            chosen = list(dict.fromkeys(simplest))[: min(tries, self._at_once)]
-            known = self._measure(chosen)
-            tries -= len(chosen)
+            known = self._measure(list(dict.fromkeys(simplest))[: min(tries, self._at_once)])
+            tries -= len(known)
         if not known:
             raise ValueError(refused)
         base = self._measured(next((one for one in known if one.seconds), known[0]))
         guess = lambda one: self._guess(one, base)
-        return search(candidates, guess, self._measure, usable(self._topology), tries, known, self._at_once)
+        return search(self._candidates(), guess, self._measure, usable(self._topology), tries, known, self._at_once)
 
     def _measured(self, trial: Found) -> _Base:
         """Returns what guesses start from once a setting was compiled; its time is not known if it does not fit."""
         found = trial.result
-        seconds = max(found.compute, found.transfer) or self._expected(found.planned)
-        return _Base(trial.setting, found.planned, seconds, found.memory.batch + found.memory.code)
+        transfer = found.transfer or self._expected(found.planned)
+        return _Base(trial.setting, found.planned, found.compute, transfer, found.memory.batch + found.memory.code)
 
     def _expected(self, planned: Planned) -> float:
         """Returns the seconds of a step that are expected while nothing is compiled."""
@@ -275,7 +276,7 @@ class Planning:
     @property
     def _at_once(self) -> int:
         """How many settings are compiled at the same time; each has a process of its own, but for those of CPUs."""
-        return 1 if self._topology.platform == "cpu" else min(AT_ONCE, os.cpu_count() or 1)
+        return 1 if self._topology.platform == "cpu" else min(AT_ONCE, len(os.sched_getaffinity(0)))
 
     def _measure(self, chosen: Sequence[Setting]) -> list[Found]:
         """Returns the outcomes of settings, which are compiled at the same time, without those that are refused."""
@@ -302,10 +303,11 @@ class Planning:
         held *= 0.4 + 0.6 / setting.model  # the model axis splits what is as wide as heads or feed-forward layers
         accumulated = gradients if setting.accumulation > 1 else 0.0
         fixed = bytes_on_chip(state) + base.rest
-        work = base.seconds * setting.batch / base.setting.batch
-        work *= (REMAT_COST if setting.remat else 1.0) / (REMAT_COST if base.setting.remat else 1.0)
+        transfer = base.transfer
         if self._topology.platform == "tpu":
-            work *= _spilled(_sequences(setting, mesh)) / _spilled(_sequences(base.setting, base.planned.mesh))
+            transfer *= _spilled(_sequences(setting, mesh)) / _spilled(_sequences(base.setting, base.planned.mesh))
+        work = max(base.compute, transfer) * setting.batch / base.setting.batch
+        work *= (REMAT_COST if setting.remat else 1.0) / (REMAT_COST if base.setting.remat else 1.0)
         work *= 1 + 0.02 * (setting.accumulation > 1) + 0.25 * (setting.model.bit_length() - 1)
         whole = bytes_on_chip(jax.tree.map(_replicated(mesh), planned.state.params))
         link = self._topology.chip.link or 1e12
@@ -319,10 +321,13 @@ class Planning:
     def _saved_for(self, remat: bool) -> float:
         """Returns the bytes that the forward pass of one sequence keeps on its chip for the backward pass."""
         if remat not in self._saved:
-            chips = self._topology.chips
-            setting = self._own._replace(remat=remat, fsdp=1, model=1, accumulation=1)
-            setting = setting._replace(batch=-(-self._own.batch // chips) * chips)
-            planned: Planned = self._planner(setting.on(self._config), self._devices)
+            setting = self._own._replace(remat=remat)
+            try:
+                planned: Planned = self._planner(setting.on(self._config), self._devices)
+            except ValueError:  # the config's own mesh or batch does not fit the machine
+                chips = self._topology.chips
+                setting = setting._replace(fsdp=1, model=1, accumulation=1, batch=-(-self._own.batch // chips) * chips)
+                planned = self._planner(setting.on(self._config), self._devices)
             self._saved[remat] = planned.saved() / _sequences(setting, planned.mesh)
         return self._saved[remat]
 
@@ -338,7 +343,7 @@ def _sequences(setting: Setting, mesh: Mesh) -> float:
 
 
 def _spilled(sequences: float) -> float:
-    """Returns the time of a step on a TPU, in that of one with a single sequence of each micro-batch on a chip."""
+    """Returns the memory traffic of a TPU, in that with a single sequence of each micro-batch on a chip."""
     return 1 + SPILLED * math.log2(max(sequences, 1.0))
 
 

@@ -145,7 +145,7 @@ def search(
       guess: guesses what a setting takes.
       measure: compiles settings at the same time; those that are refused are left out of what it returns.
       usable: bytes of a chip that programs can use; 0: not known, so that everything fits.
-      tries: how many settings are measured at most.
+      tries: how many settings are measured at most; those that are refused do not count.
       known: outcomes of settings that were measured before.
       at_once: how many settings are measured at the same time, at most.
     """
@@ -167,8 +167,9 @@ def search(
         else:
             break
         left = [one for one in left if one not in chosen]
-        seen.extend(measure(chosen))
-        tries -= len(chosen)
+        measured = list(measure(chosen))
+        seen.extend(measured)
+        tries -= len(measured)
     return _best(seen), seen
 
 
@@ -212,5 +213,10 @@ def _corrected(one: Setting, guesses: dict[Setting, Guess], seen: list[Trial[Res
     memory = own.fixed + own.temporary * (
         near.temporary / theirs.temporary if near.temporary and theirs.temporary else 1.0
     )
-    scale = near.seconds / theirs.seconds if near.seconds and theirs.seconds else 1.0
-    return memory, own.seconds * scale
+    timed = [
+        trial for trial in seen if trial.seconds and guesses[trial.setting].seconds
+    ]  # what does not fit has no time
+    if not timed:
+        return memory, own.seconds
+    near = max(timed, key=likeness)
+    return memory, own.seconds * near.seconds / guesses[near.setting].seconds

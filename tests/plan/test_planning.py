@@ -200,6 +200,26 @@ def test_on_tpus_more_micro_batches_are_expected_to_be_faster(trained, planner, 
     assert plan.tried[1] is plan.found
 
 
+@pytest.mark.parametrize("tries", [1, 3])
+def test_a_config_that_cannot_run_is_answered_by_two_settings_at_once(trained, planner, monkeypatch, tries):
+    """The simplest changes, the model axis and the batch; the one that the compiler refuses is not compiled again."""
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards = 4, 0
+    made_up = MadeUp(refuses=lambda setting: setting.batch == 4 and setting.model == 2 and setting.fsdp == 1)
+    monkeypatch.setattr("charlm.plan.planning.compiling", made_up)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    plan = Planning(config, planner, devices_of(parse("cpu:8")), parse("v5e-8"), as_is=True).plan(tries=tries)
+    assert plan.asked is None
+    assert "data.batch_size=4" in plan.refused
+    first, second = made_up.begun[:2]
+    assert (first.batch, first.model) == (4, 2)
+    assert tries == 1 or (second.batch, second.model) == (8, 1)
+    assert len(set(made_up.begun)) == len(made_up.begun)  # nothing is compiled twice
+    assert len(plan.tried) <= tries
+    assert plan.found is not None
+    assert sorted(made_up.left) == sorted(made_up.begun)
+
+
 @pytest.mark.slow
 def test_a_setting_that_the_compiler_refuses_is_left_out(trained, planner, monkeypatch):
     config = trained.new_config()
