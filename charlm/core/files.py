@@ -31,9 +31,9 @@ STALE_SECONDS = 3600  # a temporary file that has not been written to for this l
 
 
 def cache_dir(config: ml_collections.ConfigDict) -> str:
-    """Returns the folder of encoded corpora: data.cache_dir, else that of `default_cache_dir`."""
+    """Returns the folder of encoded corpora: data.cache_dir, which fine-tuning lacks, else `default_cache_dir`."""
     default = default_cache_dir()
-    return os.path.abspath(os.path.expanduser(config.data.cache_dir or default))
+    return os.path.abspath(os.path.expanduser(config.data.get("cache_dir", "") or default))
 
 
 def default_cache_dir() -> str:

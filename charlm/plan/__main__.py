@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import shlex
 import sys
 import tempfile
@@ -51,6 +52,10 @@ def main(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"--topology is missing: one of {EXAMPLES}")
     if _JSON.value not in ("", "-") and not Path(_JSON.value).absolute().parent.is_dir():
         raise ValueError(f"--json={_JSON.value}: there is no folder {Path(_JSON.value).absolute().parent}")
+    if Path(_JSON.value or "-").is_dir():
+        raise ValueError(f"--json={_JSON.value} is a folder, expected a file")
+    if not math.isfinite(_PRICE.value):
+        raise ValueError(f"--price={_PRICE.value}: expected a finite number")
     topology = parse(_TOPOLOGY.value)
     use_as_cpu(topology)
     with terminable(), contextlib.ExitStack() as stack:

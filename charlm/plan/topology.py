@@ -84,7 +84,7 @@ def parse(name: str) -> Topology:
     Raises:
       ValueError: the name is none of these; the message lists names that are.
     """
-    found = re.fullmatch(r"(?:(\d+)x)?([a-z]\w*?)(?:([:-])([\dx]+))?", name.strip().lower())
+    found = re.fullmatch(r"(?:(\d+)x)?([a-z]\w*?)(?:([:-])(\d+(?:x\d+)*))?", name.strip().lower())
     kinds = ", ".join(CHIPS)
     if found is None or found[2] not in CHIPS:
         raise ValueError(f"--topology={name!r}: expected a machine of {kinds}, such as {EXAMPLES}")

@@ -293,6 +293,19 @@ def test_fine_tuning_is_planned_with_a_batch_of_its_own(trained, tmp_path):
     assert planned.units > 0
 
 
+def test_fine_tuning_is_compiled(trained, tmp_path, monkeypatch):
+    """Its configs have no folder of encoded corpora, so its plans are kept in the default one."""
+    monkeypatch.setenv("CHARLM_CACHE", str(tmp_path / "cache"))
+    config = finetuning("tagging")
+    config.init_from = str(trained.workdir)
+    config.data.train = (str(write_conll(tmp_path / "train.conll", 48)),)
+    config.data.batch_size, config.train.epochs = 8, 1
+    plan = Planning(config, planner_of(config), devices_of(parse("cpu:1")), parse("cpu:1")).plan()
+    assert plan.asked is not None
+    assert plan.asked.memory.needed > 0
+    assert len(list((tmp_path / "cache" / "plans").iterdir())) == 1
+
+
 def test_a_compilers_refusal_for_memory_is_read():
     needed, words = exceeded("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 24.50G of 15.75G hbm. Ex")
     assert needed == 24.5 * 2**30
