@@ -314,7 +314,7 @@ class Planning:
         sent = 2 * whole / setting.model
         if setting.fsdp > 1:  # parameters are gathered for both passes, gradients scattered, for every micro-batch
             sent = (2 + setting.remat + 1) * whole / setting.model * setting.accumulation
-        if setting.fsdp * mesh.shape["data"] == 1:
+        if setting.fsdp * mesh.shape["data"] == 1:  # no other chip has rows of the batch
             sent = 0.0
         return Guess(gradients + accumulated + held, fixed, max(work, sent / link))
 

@@ -181,6 +181,7 @@ def first_try(candidates: Iterable[Setting], guess: Callable[[Setting], Guess], 
 
 
 def _fastest(hopeful: Iterable[tuple[float, Setting]], count: int) -> list[Setting]:
+    """Returns the `count` settings that take the fewest seconds, the simplest of equally fast ones first."""
     ordered = sorted(hopeful, key=lambda pair: (pair[0], _rank(pair[1])))
     return [setting for _, setting in ordered[:count]]
 
@@ -209,13 +210,11 @@ def _corrected(one: Setting, guesses: dict[Setting, Guess], seen: list[Trial[Res
         sum(a == b for a, b in zip(one, trial.setting, strict=True)) + (2 * (one.remat == trial.setting.remat))
     )
     near = max(seen, key=likeness)
-    theirs = guesses[near.setting]
-    memory = own.fixed + own.temporary * (
-        near.temporary / theirs.temporary if near.temporary and theirs.temporary else 1.0
-    )
-    timed = [
-        trial for trial in seen if trial.seconds and guesses[trial.setting].seconds
-    ]  # what does not fit has no time
+    guessed = guesses[near.setting].temporary
+    scale = near.temporary / guessed if near.temporary and guessed else 1.0
+    memory = own.fixed + own.temporary * scale
+    # What does not fit has no time.
+    timed = [trial for trial in seen if trial.seconds and guesses[trial.setting].seconds]
     if not timed:
         return memory, own.seconds
     near = max(timed, key=likeness)
