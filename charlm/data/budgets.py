@@ -48,10 +48,11 @@ def measure_shape(
     therefore leaves room for all words that need a bucket at least as long, and some budgets are 0.
 
     Args:
-      records: a stream of records; the first `sample_shards * sequences` sequences are read.
+      records: a stream of records, of which some shards are read (`charlm.data.streams.sampled`).
       sequences: sequences B of a shard.
       shards: shards S of a batch.
       bucket_slots: given buckets; (): they are chosen here.
+      sample_shards: the number of shards that are read, at most.
       platform: of the devices, such as "cpu", on which the cost of a bucket depends.
     """
     sample = sampled(records, SentenceMaker(max_words, char_slots, masking, seed=0), sequences, sample_shards)

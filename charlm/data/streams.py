@@ -22,6 +22,8 @@ Made = TypeVar("Made")  # a sequence, which the maker makes and the family's `Sh
 Taken = TypeVar("Taken", contravariant=True)  # the same for the shard, which only takes sequences
 
 SAMPLE_SHARDS = 24  # shards that are read to measure the budgets
+SAMPLE_SEQUENCES = 4096  # sequences that are read at most, but for whole shards: large ones differ little
+FEWEST_SHARDS = 6  # shards that are read, however large
 
 
 def generator(*numbers: int) -> np.random.Generator:
@@ -220,16 +222,18 @@ def sequence_batches(
 def sampled(
     records: Iterable[AnyRecord], maker: SequenceMaker[Part, Made], sequences: int, shards: int = SAMPLE_SHARDS
 ) -> list[list[Made]]:
-    """Returns the first sequences of the records as that many shards, to measure budgets on.
+    """Returns the first sequences of the records as shards, to measure budgets on.
 
     A short corpus is read repeatedly, because budgets must hold whole shards.
 
     Args:
       sequences: number of sequences in a shard.
+      shards: number of shards; fewer are read if they hold more than `SAMPLE_SEQUENCES` sequences.
 
     Raises:
       ValueError: the records give no sequence.
     """
+    shards = min(shards, max(FEWEST_SHARDS, -(-SAMPLE_SEQUENCES // sequences)))
     stream = SequenceStream(iter(records), maker)
     sample = list(itertools.islice(iter(stream.next, None), shards * sequences))
     if not sample:

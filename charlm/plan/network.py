@@ -72,6 +72,22 @@ def traffic(collectives: Iterable[Collective], mesh: Mesh, topology: Topology) -
     return sorted(lines, key=lambda line: (-line.seconds, -line.bytes))
 
 
+def reducing(mesh: Mesh, topology: Topology) -> float:
+    """Returns the seconds for each byte of gradients, which all chips with rows of the batch sum.
+
+    It is 0 if the rates are not known, or if only one chip has rows.
+
+    Args:
+      mesh: a mesh with the axes data, fsdp and model; the chips along the first two have different rows.
+      topology: the machine.
+    """
+    places = np.arange(mesh.size).reshape([mesh.shape[name] for name in mesh.axis_names])
+    groups = np.moveaxis(places, mesh.axis_names.index("model"), 0).reshape(mesh.shape["model"], -1)
+    if groups.shape[1] < 2:
+        return 0.0
+    return _share("all-reduce", groups.shape[1]) * sum(_seconds_a_byte("all-reduce", groups, mesh, topology))
+
+
 def _share(kind: str, members: int) -> float:
     if kind == "all-reduce":
         return 2 * (members - 1) / members

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 from jax.sharding import Mesh
 
@@ -24,6 +25,7 @@ from charlm.core.sharding import make_mesh, state_sharding
 from charlm.plan.analysis import compiling
 from charlm.plan.chips import GIB
 from charlm.plan.figures import Figures, figures, usable
+from charlm.plan.network import reducing
 from charlm.plan.program import Planned, Planner, bytes_on_chip
 from charlm.plan.search import REMAT_COST, TRIES, Guess, Setting, Trial, first_try, search, setting_of, settings
 from charlm.plan.topology import Device, Topology
@@ -235,7 +237,7 @@ class Planning:
             return 0.0, None
         base = _Base(self._own, planned, 0.0, self._expected(planned), bytes_on_chip(planned.batch))
         own = self._guess(self._own, base)
-        needed = own.fixed + own.temporary
+        needed = own.fixed + own.temporary()
         if needed <= room:
             return needed, None
         cheap = [one for one in self._candidates() if one.remat == self._own.remat]  # others are traced once more
@@ -299,9 +301,13 @@ class Planning:
         )
         state = place(planned.state)
         gradients = bytes_on_chip(without_frozen(state.params, planned.freeze))
-        held = self._saved_for(setting.remat) * _sequences(setting, mesh)
-        held *= 0.4 + 0.6 / setting.model  # the model axis splits what is as wide as heads or feed-forward layers
         accumulated = gradients if setting.accumulation > 1 else 0.0
+
+        def temporary() -> float:
+            held = self._saved_for(setting.remat) * _sequences(setting, mesh)
+            held *= 0.4 + 0.6 / setting.model  # the model axis splits what is as wide as heads or feed-forward layers
+            return gradients + accumulated + held
+
         fixed = bytes_on_chip(state) + base.rest
         transfer = base.transfer
         if self._topology.platform == "tpu":
@@ -309,14 +315,14 @@ class Planning:
         work = max(base.compute, transfer) * setting.batch / base.setting.batch
         work *= (REMAT_COST if setting.remat else 1.0) / (REMAT_COST if base.setting.remat else 1.0)
         work *= 1 + 0.02 * (setting.accumulation > 1) + 0.25 * (setting.model.bit_length() - 1)
-        whole = bytes_on_chip(jax.tree.map(_replicated(mesh), planned.state.params))
-        link = self._topology.chip.link or 1e12
-        sent = 2 * whole / setting.model
-        if setting.fsdp > 1:  # parameters are gathered for both passes, gradients scattered, for every micro-batch
-            sent = (2 + setting.remat + 1) * whole / setting.model * setting.accumulation
-        if setting.fsdp * mesh.shape["data"] == 1:  # no other chip has rows of the batch
-            sent = 0.0
-        return Guess(gradients + accumulated + held, fixed, max(work, sent / link))
+        # Gradients are summed in the type of the products, once for every micro-batch.
+        whole = jax.tree.map(_replicated(mesh), planned.state.params)
+        summed = bytes_on_chip(without_frozen(whole, planned.freeze))
+        if setting.fsdp > 1:  # parameters are gathered for both passes: half of what a sum sends, each time
+            summed = (summed + bytes_on_chip(whole) * (2 + setting.remat)) / 2
+        summed *= setting.accumulation / setting.model * jnp.dtype(self._config.model.dtype).itemsize / 4
+        network = summed * reducing(mesh, self._topology)
+        return Guess(temporary, fixed, max(work, network))
 
     def _saved_for(self, remat: bool) -> float:
         """Returns the bytes that the forward pass of one sequence keeps on its chip for the backward pass."""

@@ -28,7 +28,7 @@ from charlm.core.local_paths import is_address
 from charlm.core.optimizer import without_frozen
 from charlm.core.sharding import batch_sharding, make_mesh, table_shards
 from charlm.core.state import TrainState, stream_key
-from charlm.core.types import Option, Tree
+from charlm.core.types import JsonObject, Option, Tree
 from charlm.families.family import family
 from charlm.families.lookup import prepare
 from charlm.finetune.run import first_run
@@ -120,14 +120,22 @@ def planner_of(config: ml_collections.ConfigDict) -> Planner:
         return _fine_tuning
     config, notes = with_text_here(config)
     data = prepare(config)
+    # By all that a setting changes of a batch: what the run measured on text, and a sample. It takes seconds to read.
+    batches: dict[tuple[int, int, int], tuple[JsonObject, Batch]] = {}
 
     def plan(config: ml_collections.ConfigDict, devices: Sequence[Device]) -> Planned:
         config = with_text_of(config, notes)
+        mesh = make_mesh(config, devices)
+        shards = table_shards(config, mesh)
+        batch = (config.data.batch_size, config.data.accumulation, shards)
+        if batch in batches:
+            config.update_from_flattened_dict(batches[batch][0])
         with jax.default_device(devices[0]):  # budgets are measured for that kind of device
             run = build(config, data, devices)
-        mesh, objective = make_mesh(config, devices), run.objective
-        shards = table_shards(config, mesh)
-        sample = objective.sample()
+        objective = run.objective
+        if batch not in batches:
+            batches[batch] = objective.measured(), objective.sample()
+        sample = batches[batch][1]
         return _planned(
             run,
             mesh,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import ml_collections
@@ -19,6 +19,7 @@ from charlm.config.pretraining import set_by
 
 TRIES = 4  # settings that are compiled
 SURE = 0.95  # of the usable memory: what a guess must leave free, since guesses are off by a few percent
+WORTH = 0.98  # of the best time: what another setting must be guessed to take to be compiled
 REMAT_COST = 4 / 3  # of a step that computes the forward pass twice
 
 
@@ -73,12 +74,13 @@ class Guess(NamedTuple):
     """A guess of what a setting takes.
 
     Attributes:
-      temporary: bytes of working memory of a chip.
+      temporary: returns the bytes of working memory of a chip. It may have to trace the model, which takes seconds, so
+        it is only called for settings that are fast enough.
       fixed: bytes of all other memory of a chip.
       seconds: the time of a step.
     """
 
-    temporary: float
+    temporary: Callable[[], float]
     fixed: float
     seconds: float
 
@@ -154,17 +156,14 @@ def search(
     left = [one for one in left if one not in {trial.setting for trial in seen}]
     while tries > 0:
         best = _best(seen)
-        rated = [(one, *_corrected(one, guesses, seen)) for one in left]
-        hopeful = [(seconds / one.batch, one) for one, memory, seconds in rated if _likely(memory, usable)]
+        timed = [(_seconds(one, guesses, seen) / one.batch, one) for one in left]
         if best is not None:
-            hopeful = [(seconds, one) for seconds, one in hopeful if seconds < 0.98 * best.seconds / best.setting.batch]
-            if not hopeful:
-                break
-        if hopeful:
-            chosen = _fastest(hopeful, min(at_once, tries))
-        elif rated:  # none is thought to fit: the guesses may be wrong
-            chosen = [min(rated, key=lambda one: (one[1], one[2]))[0]]
-        else:
+            timed = [(seconds, one) for seconds, one in timed if seconds < WORTH * best.seconds / best.setting.batch]
+        memory = lambda one: _memory(one, guesses, seen)
+        chosen = _fastest(timed, memory, usable, min(at_once, tries))
+        if not chosen and timed and best is None:  # none is thought to fit: the guesses may be wrong
+            chosen = [min(left, key=lambda one: (memory(one), guesses[one].seconds))]
+        if not chosen:
             break
         left = [one for one in left if one not in chosen]
         measured = list(measure(chosen))
@@ -175,15 +174,19 @@ def search(
 
 def first_try(candidates: Iterable[Setting], guess: Callable[[Setting], Guess], usable: float) -> Setting | None:
     """Returns the setting that `search` would try first if nothing had been compiled; None: none is expected to fit."""
-    guesses = [(one, guess(one)) for one in dict.fromkeys(candidates)]
-    hopeful = [(own.seconds / one.batch, one) for one, own in guesses if _likely(own.fixed + own.temporary, usable)]
-    return _fastest(hopeful, 1)[0] if hopeful else None
+    guesses = {one: guess(one) for one in dict.fromkeys(candidates)}
+    timed = [(own.seconds / one.batch, one) for one, own in guesses.items()]
+    chosen = _fastest(timed, lambda one: _memory(one, guesses, []), usable, 1)
+    return chosen[0] if chosen else None
 
 
-def _fastest(hopeful: Iterable[tuple[float, Setting]], count: int) -> list[Setting]:
-    """Returns the `count` settings that take the fewest seconds, the simplest of equally fast ones first."""
-    ordered = sorted(hopeful, key=lambda pair: (pair[0], _rank(pair[1])))
-    return [setting for _, setting in ordered[:count]]
+def _fastest(
+    timed: Iterable[tuple[float, Setting]], memory: Callable[[Setting], float], usable: float, count: int
+) -> list[Setting]:
+    """Returns up to `count` settings that are expected to fit and take the fewest seconds, simple ones first."""
+    ordered = sorted(timed, key=lambda pair: (pair[0], _rank(pair[1])))
+    fitting = (one for _, one in ordered if not usable or memory(one) <= SURE * usable)
+    return list(itertools.islice(fitting, count))
 
 
 def _best(seen: Iterable[Trial[Result]]) -> Trial[Result] | None:
@@ -191,31 +194,36 @@ def _best(seen: Iterable[Trial[Result]]) -> Trial[Result] | None:
     return min((one for one in seen if one.fits), key=lambda one: one.seconds / one.setting.batch, default=None)
 
 
-def _likely(memory: float, usable: float) -> bool:
-    """Returns whether a setting is expected to fit, by a guess of its memory."""
-    return not usable or memory <= SURE * usable
-
-
 def _rank(setting: Setting) -> tuple[int, ...]:
     """Returns a sort key for equally fast settings: simpler settings and those that change less come first."""
     return (setting.batch, setting.model, setting.fsdp, setting.remat, setting.accumulation)
 
 
-def _corrected(one: Setting, guesses: dict[Setting, Guess], seen: list[Trial[Result]]) -> tuple[float, float]:
-    """Returns the guessed memory and time of a setting, corrected by the most similar measured setting."""
+def _memory(one: Setting, guesses: Mapping[Setting, Guess], seen: Sequence[Trial[Result]]) -> float:
+    """Returns the guessed memory of a setting, corrected by the most similar measured setting."""
     own = guesses[one]
-    if not seen:
-        return own.fixed + own.temporary, own.seconds
-    likeness = lambda trial: (
-        sum(a == b for a, b in zip(one, trial.setting, strict=True)) + (2 * (one.remat == trial.setting.remat))
-    )
-    near = max(seen, key=likeness)
-    guessed = guesses[near.setting].temporary
-    scale = near.temporary / guessed if near.temporary and guessed else 1.0
-    memory = own.fixed + own.temporary * scale
+    temporary = own.temporary()
+    if seen:
+        near = _nearest(one, seen)
+        guessed = guesses[near.setting].temporary()
+        temporary *= near.temporary / guessed if near.temporary and guessed else 1.0
+    return own.fixed + temporary
+
+
+def _seconds(one: Setting, guesses: Mapping[Setting, Guess], seen: Sequence[Trial[Result]]) -> float:
+    """Returns the guessed time of a setting, corrected by the most similar measured setting that has a time."""
     # What does not fit has no time.
     timed = [trial for trial in seen if trial.seconds and guesses[trial.setting].seconds]
     if not timed:
-        return memory, own.seconds
-    near = max(timed, key=likeness)
-    return memory, own.seconds * near.seconds / guesses[near.setting].seconds
+        return guesses[one].seconds
+    near = _nearest(one, timed)
+    return guesses[one].seconds * near.seconds / guesses[near.setting].seconds
+
+
+def _nearest(one: Setting, seen: Sequence[Trial[Result]]) -> Trial[Result]:
+    """Returns the measured setting that has most in common with a setting; remat counts three times."""
+    return max(
+        seen,
+        key=lambda trial: sum(a == b for a, b in zip(one, trial.setting, strict=True))
+        + 2 * (one.remat == trial.setting.remat),
+    )

@@ -20,6 +20,7 @@ from charlm.plan.analysis import Analysis
 from charlm.plan.chips import CHIPS, GIB
 from charlm.plan.counting import Collective
 from charlm.plan.figures import Figures, figures
+from charlm.plan.network import reducing
 from charlm.plan.planning import Plan
 from charlm.plan.report import as_json, lines
 from charlm.plan.topology import Topology, parse
@@ -116,6 +117,25 @@ def test_nodes_send_over_their_adapters():
     assert plan_of("h100:16").network == pytest.approx(inside)
     assert plan_of("h100:16", ACROSS_NODES).network == pytest.approx(1e9 / 50e9)
     assert plan_of("h100:8", "replica_groups={{0,1,2,3,4,5,6,7}}, x=1").network == pytest.approx(inside)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "seconds"),
+    [
+        ("v5e:4x4", (16, 1, 1), 2 * 15 / 16 / (2 * 50e9)),
+        ("v5e:4x4", (2, 2, 4), 2 * 3 / 4 / 50e9),  # the chips of a model's part lie along the first axis
+        ("v5e:4x4", (1, 1, 16), 0.0),
+        ("h100:16", (2, 1, 8), 1 / 50e9),
+        ("h100:8", (2, 4, 1), 2 * 7 / 8 / 450e9),
+    ],
+)
+def test_gradients_are_summed_over_chips_with_other_rows(name, sizes, seconds):
+    names = ("data", "fsdp", "model")
+    topology = parse(name)
+    shape = dict(zip(names, sizes, strict=True))
+    found = devices(topology).reshape(sizes)
+    mesh: Any = SimpleNamespace(size=topology.chips, axis_names=names, shape=shape, devices=found)
+    assert reducing(mesh, topology) == pytest.approx(seconds)
 
 
 def test_memory_is_added_up():

@@ -208,7 +208,7 @@ def test_a_config_that_cannot_run_is_answered_by_two_settings_at_once(trained, p
     made_up = MadeUp(refuses=lambda setting: setting.batch == 4 and setting.model == 2 and setting.fsdp == 1)
     monkeypatch.setattr("charlm.plan.planning.compiling", made_up)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    plan = Planning(config, planner, devices_of(parse("cpu:8")), parse("v5e-8"), as_is=True).plan(tries=tries)
+    plan = Planning(config, planner, devices_of(parse("cpu:8")), parse("h100:8"), as_is=True).plan(tries=tries)
     assert plan.asked is None
     assert "data.batch_size=4" in plan.refused
     first, second = made_up.begun[:2]

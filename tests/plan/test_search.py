@@ -20,6 +20,11 @@ def cost(setting: Setting, factor: float = 1.0) -> tuple[float, float, float]:
     return factor * kept, state, seconds * (1 + 0.1 * (setting.fsdp > 1)) * (1 + 0.5 * (setting.model - 1))
 
 
+def guessed(setting: Setting) -> Guess:
+    temporary, fixed, seconds = cost(setting)
+    return Guess(lambda: temporary, fixed, seconds)
+
+
 class Compiler:
     """Measures settings of the made-up run, and remembers which."""
 
@@ -40,7 +45,7 @@ def look(usable: float, factor: float = 1.0, tries: int = 6, at_once: int = 1) -
     compiler = Compiler(usable, factor)
     candidates = [one for one in settings(OWN, chips=8, heads=12, per_node=8) if one != OWN]
     known = [compiler.one(OWN)]
-    best, _ = search(candidates, lambda one: Guess(*cost(one)), compiler, usable, tries, known, at_once)
+    best, _ = search(candidates, lambda one: guessed(one), compiler, usable, tries, known, at_once)
     return best, compiler
 
 
@@ -84,7 +89,7 @@ def test_what_is_refused_is_left_out():
 
     compiler = Refusing(60)
     candidates = list(settings(OWN, chips=8, heads=12, per_node=8))
-    best, seen = search(candidates, lambda one: Guess(*cost(one)), compiler, 60)
+    best, seen = search(candidates, lambda one: guessed(one), compiler, 60)
     assert best is not None
     assert {trial.setting for trial in seen} < set(compiler.compiled)
     assert all(trial.setting.accumulation != 2 for trial in seen)
