@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
+from charlm.families.unpadded import SHARED_ROW, Call, calls
 from charlm.nn.kernels import this_machine
 from charlm.text.subwords import Subwords
 
@@ -106,7 +107,7 @@ def read_windows(
     texts: Sequence[Text],
     longest: int,
     width: int,
-    run: Callable[[list[tuple[int, Window]]], Iterator[tuple[list[int], jax.Array]]],
+    run: Callable[[list[tuple[int, Window]]], Iterator[tuple[dict[int, tuple[int, int]], jax.Array]]],
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Returns the states of texts of any length, as two float32 arrays for each text.
 
@@ -116,14 +117,14 @@ def read_windows(
     Args:
       longest: the largest number of positions of a window, special tokens included.
       run: gets all windows, each with the number of its text, and computes them batch by batch. It yields for each
-        batch the indices of its windows, and their states [B, L, width] on the device.
+        batch the row and the first position of its windows, by their index, and the states [B, L, width] on the device.
     """
     parts = [(t, window) for t, text in enumerate(texts) for window in windows(text, longest) if window.ids]
     found: dict[int, np.ndarray] = {}
-    for chosen, states_BLD in one_ahead(run(parts)):
+    for at, states_BLD in one_ahead(run(parts)):
         states_BLD = np.asarray(states_BLD)
-        for b, n in enumerate(chosen):
-            found[n] = states_BLD[b, : len(parts[n][1].ids)].copy()
+        for n, (row, start) in at.items():
+            found[n] = states_BLD[row, start : start + len(parts[n][1].ids)].copy()
     none_WD = np.zeros((0, width), np.float32)
     inner: list[list[np.ndarray]] = [[none_WD] for _ in texts]
     whole: list[list[np.ndarray]] = [[none_WD] for _ in texts]
@@ -212,19 +213,31 @@ def rows_a_call(batch_size: int, length: int) -> int:
     return min(batch_size, 1 << (max(1, CPU_POSITIONS // length).bit_length() - 1))
 
 
-def of_like_length(lengths: Sequence[int], most: Callable[[int], int]) -> Iterator[list[int]]:
-    """Yields the indices of the rows of each batch, the shortest rows first.
+def of_like_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
+    """Yields the indices of the rows of each batch of at most `most` rows, the shortest rows first."""
+    order = sorted(range(len(lengths)), key=lambda n: lengths[n])
+    yield from (order[at : at + most] for at in range(0, len(order), most))
+
+
+def packed(
+    rows: Sequence[Sequence[int]], batch_size: int, longest: int, pad_id: int, *, splits: bool, shares: bool = True
+) -> Iterator[tuple[Call, np.ndarray, np.ndarray]]:
+    """Yields calls that together read every row of ids once, with hardly any padding.
+
+    Yields:
+      the call, which says where each row of ids lies; ids int32 [B, L]; and their mask [B, L], which numbers them
+      where several share a row (`charlm.nn.masks`).
 
     Args:
-      lengths: length of each row.
-      most: largest number of rows in a batch, by the length of its longest row.
+      batch_size: the most rows of a call.
+      longest: the most positions of a row; no row of ids may be longer.
+      splits: whether calls may have fewer rows where that is faster (`rows_a_call`).
+      shares: whether several rows of ids may share one.
     """
-    order = sorted(range(len(lengths)), key=lambda n: lengths[n])
-    start = 0
-    for stop in range(1, len(order) + 1):
-        if stop == len(order) or stop - start >= most(lengths[order[stop]]):
-            yield order[start:stop]
-            start = stop
+    lengths, arrays = [len(row) for row in rows], [np.array(row, np.int32) for row in rows]
+    most = lambda length: rows_a_call(batch_size, length) if splits else batch_size
+    for call in calls(lengths, lambda n: rounded(n, longest), most, min(SHARED_ROW, longest) if shares else 0):
+        yield call, call.filled(arrays, np.array(pad_id, np.int32)), call.mask(lengths)
 
 
 def batches(
@@ -234,17 +247,14 @@ def batches(
     pad_id: int,
     *,
     left: bool = False,
-    encoder: bool = False,
 ) -> Iterator[tuple[list[int], np.ndarray, np.ndarray]]:
     """Yields batches of rows of similar length: indices of the rows, ids int32 [B, L], mask of real ids bool [B, L].
 
     B may be larger than the number of indices; the rows beyond them are padding. Rows are padded on the right, or on
-    the left with `left`. No row may be longer than `longest`. With `encoder`, a batch has at most `rows_a_call` rows.
+    the left with `left`. No row may be longer than `longest`.
     """
-    width = lambda length: rounded(length, longest)
-    most = lambda length: rows_a_call(batch_size, width(length)) if encoder else batch_size
-    for chosen in of_like_length([len(row) for row in rows], most):
-        B, L = rounded_batch(len(chosen), batch_size), width(len(rows[chosen[-1]]))
+    for chosen in of_like_length([len(row) for row in rows], batch_size):
+        B, L = rounded_batch(len(chosen), batch_size), rounded(len(rows[chosen[-1]]), longest)
         ids_BL, mask_BL = np.full((B, L), pad_id, np.int32), np.zeros((B, L), bool)
         for b, n in enumerate(chosen):
             place = slice(L - len(rows[n]), L) if left else slice(0, len(rows[n]))

@@ -20,6 +20,7 @@ from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense
 from charlm.nn.kernels import attend, choose_tiled, product, this_machine
+from charlm.nn.masks import numbers_texts, visible_keys
 from charlm.nn.sizes import is_symbolic
 from charlm.nn.tiled import Positions, tiled_attention
 
@@ -108,7 +109,8 @@ class DisentangledAttention(nn.Module):
 
         Args:
           x_BLD: states.
-          mask_BL: bool, True at real positions; masked keys get probability exactly 0.
+          mask_BL: bool, True at real positions, or the numbers of texts (`charlm.nn.masks`); keys that a query does not
+            see get probability exactly 0.
           positions_RD: float32 [2 * buckets, D] from `RelativeTable`.
           queries: number of leading positions used as queries; all L positions give keys and values.
         """
@@ -122,7 +124,8 @@ class DisentangledAttention(nn.Module):
             R = int(rows[-1]) + 1
         reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
         of_head = jax.ShapeDtypeStruct((queries, K), self.dtype)
-        if choose_tiled(self.kernel, this_machine(), of_head, L, reads) and not self.is_initializing():
+        tiled = not numbers_texts(mask_BL) and choose_tiled(self.kernel, this_machine(), of_head, L, reads)
+        if tiled and not self.is_initializing():
             table_RD = positions_RD, first, first + R
             return self._by_tiles(x_BLD, mask_BL, table_RD, rows, queries, deterministic)
 
@@ -136,6 +139,8 @@ class DisentangledAttention(nn.Module):
         to_position = product("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
         from_position = product("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
         drop = nn.Dropout(self.attention_dropout, deterministic=False) if drops else None
+        visible_BQL = visible_keys(mask_BL, queries)
+        visible = lambda start, stop: visible_BQL[:, start:stop] if numbers_texts(mask_BL) else visible_BQL
 
         def block(start: int) -> tuple[jax.Array, jax.Array | None]:
             if any_length:
@@ -148,7 +153,7 @@ class DisentangledAttention(nn.Module):
                 to_key = skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
                 from_key = skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
             return attend(
-                self.kernel, query[:, :, start:stop], key, value, mask_BL[None, :, None, :],
+                self.kernel, query[:, :, start:stop], key, value, visible(start, stop)[None],
                 biases=(to_key, from_key), scale=1 / math.sqrt(3 * K), drop=drop, probabilities=reads,
             )  # fmt: skip
 

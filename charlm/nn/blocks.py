@@ -257,8 +257,9 @@ def check_inputs(
         given = "both" if ids_BL is not None else "neither"
         raise ValueError(f"expected either ids_BL or embeddings_BLD, got {given}")
     for name, array in beside.items():
-        kind = jnp.bool_ if name.startswith("mask") else jnp.integer
-        if array is not None and (array.shape != shape or not jnp.issubdtype(array.dtype, kind)):
-            what = "bool (True = real)" if kind is jnp.bool_ else "integers"
+        is_mask = name.startswith("mask")
+        is_kind = array is None or jnp.issubdtype(array.dtype, jnp.integer) or (is_mask and array.dtype == jnp.bool_)
+        if array is not None and (array.shape != shape or not is_kind):
+            what = "bool (True = real), or the numbers of texts," if is_mask else "integers"
             raise ValueError(f"{name} is {array.dtype} {array.shape}, expected {what} {tuple(shape)}")
     return shape[0], shape[1]

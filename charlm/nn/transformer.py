@@ -84,7 +84,7 @@ class Encoder(nn.Module):
         self.layer = [layer(cfg) for _ in range(cfg.layers)]
 
     def __call__(self, x_BLD: jax.Array, mask_BL: jax.Array, deterministic: bool = True) -> jax.Array:
-        """Returns the states [B, L, D]; mask_BL is True at real positions, and padding does not affect those."""
+        """Returns the states [B, L, D]; padding (`charlm.nn.masks`) does not affect those of real positions."""
         if self.config.scan_layers:  # with the last layer in the same loop, it is not compiled a second time
             return self._through(self.layer, x_BLD, mask_BL, deterministic)
         return self.last(self.lower(x_BLD, mask_BL, deterministic), mask_BL, x_BLD.shape[1], deterministic)

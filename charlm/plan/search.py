@@ -48,7 +48,10 @@ class Setting(NamedTuple):
         return own
 
     def flags(self, config: ml_collections.ConfigDict) -> list[str]:
-        """Returns the flags for those keys of the setting whose value differs from the config's."""
+        """Returns the flags for those keys of the setting whose value differs from the config's.
+
+        A config that names all axes of its mesh gets `mesh.data` beside another axis: it takes the chips that are left.
+        """
         wanted = {
             "model.remat": self.remat,
             "data.accumulation": self.accumulation,
@@ -57,6 +60,8 @@ class Setting(NamedTuple):
             "mesh.model": self.model,
         }
         flat = flatten(config)
+        if any(flat[key] != wanted[key] for key in ("mesh.fsdp", "mesh.model")):
+            wanted["mesh.data"] = -1
         named = lambda key: key if is_fine_tuning(config) else set_by(config, key)
         return [f"--config.{named(key)}={value}" for key, value in wanted.items() if flat[key] != value]
 
@@ -224,6 +229,7 @@ def _nearest(one: Setting, seen: Sequence[Trial[Result]]) -> Trial[Result]:
     """Returns the measured setting that has most in common with a setting; remat counts three times."""
     return max(
         seen,
-        key=lambda trial: sum(a == b for a, b in zip(one, trial.setting, strict=True))
-        + 2 * (one.remat == trial.setting.remat),
+        key=lambda trial: (
+            sum(a == b for a, b in zip(one, trial.setting, strict=True)) + 2 * (one.remat == trial.setting.remat)
+        ),
     )

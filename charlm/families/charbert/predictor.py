@@ -39,6 +39,7 @@ class CharBertPredictor(SubwordPredictor):
     """
 
     no_word_rows = "it reads the characters of a whole text as one stream, so a word's vector depends on its neighbours"
+    shares_rows = False  # for the same reason, and since its fusion mixes neighbouring tokens
 
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
         super().__init__(pretrained, tokenizer)

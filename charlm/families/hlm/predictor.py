@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import jax
@@ -34,6 +34,7 @@ from charlm.families.predictor import (
     checked_texts,
     list_to_cache,
 )
+from charlm.families.unpadded import SHARED_ROW, Call, calls
 from charlm.families.views import (
     MOST_SHOWN,
     AttentionMap,
@@ -43,7 +44,7 @@ from charlm.families.views import (
     layers_of,
     refuse_empty,
 )
-from charlm.families.windows import GAPS_AT_A_TIME, of_like_length, one_ahead, rounded, rows_a_call, together
+from charlm.families.windows import GAPS_AT_A_TIME, one_ahead, rounded, rows_a_call, together
 from charlm.families.word_tables import with_table
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
@@ -155,20 +156,21 @@ class HLMPredictor(Predictor):
         room = self._max_words - 2
         pieces = [(i, at) for i, w in enumerate(words) for at in range(0, len(w), room)]
         vectors: list[list[np.ndarray]] = [[] for _ in texts]
-        # Pieces of similar length share a batch; the results go back to their texts in reading order.
         lengths = [min(room, len(words[i]) - at) + 2 for i, at in pieces]
-        most = lambda length: rows_a_call(batch_size, self._width(length)) if self._splits else batch_size
+        most = lambda length: rows_a_call(batch_size, length) if self._splits else batch_size
         results: dict[int, np.ndarray] = {}
 
-        def started() -> Iterator[tuple[list[int], list[np.ndarray], jax.Array]]:
-            for chosen in of_like_length(lengths, most):
-                rows = [self._rows(words[i][at : at + room]) for i, at in (pieces[n] for n in chosen)]
-                yield chosen, rows, self._states([framed(r) for r in rows])
+        def started() -> Iterator[tuple[Call, jax.Array]]:
+            for call in calls(lengths, self._width, most, min(SHARED_ROW, self._max_words)):
+                chosen = {n: pieces[n] for n in call.at}
+                chars = {n: framed(self._rows(words[i][at : at + room])).chars_WC for n, (i, at) in chosen.items()}
+                yield call, self._states(call, chars, call.mask(lengths))
 
-        for chosen, rows, states_BWD in one_ahead(started()):
-            for n, row, state_WD in zip(chosen, rows, np.asarray(states_BWD, np.float32), strict=False):
-                results[n] = state_WD[1 : 1 + len(row)]  # without [CLS] and [SEP]
-        for n, (i, _) in enumerate(pieces):
+        for call, states_BWD in one_ahead(started()):
+            states_BWD = np.asarray(states_BWD, np.float32)
+            for n, (row, start) in call.at.items():
+                results[n] = states_BWD[row, start + 1 : start + lengths[n] - 1].copy()  # without [CLS] and [SEP]
+        for n, (i, _) in enumerate(pieces):  # pieces are read by length; they go back to their texts in reading order
             vectors[i].append(results[n])
         none = np.zeros((0, self.config.model.hidden), np.float32)
         out = []
@@ -425,19 +427,19 @@ class HLMPredictor(Predictor):
     def _pack(self, sequences: list[WordSequence]) -> WordBatch:
         return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
 
-    def _states(self, sequences: list[WordSequence]) -> jax.Array:
-        """Returns the contextual vectors [B, W, D], padded after the words and after the sequences."""
+    def _states(self, call: Call, chars: Mapping[int, np.ndarray], mask_BW: np.ndarray) -> jax.Array:
+        """Returns the contextual vectors [B, W, D] of the rows of a call, from the characters [words, C] of its texts."""
         params = self._params["hlm"]
         positions = self._positions(params)
-        if self.cache is None:
-            return self._encode(params, positions, self._pack(sequences))
-        rows = 1 << (len(sequences) - 1).bit_length()  # few batch sizes to compile for
-        width = self._width(max(len(s.chars_WC) for s in sequences))
-        chars_BWC = np.zeros((rows, width, self._slots), np.uint16)
-        for b, sequence in enumerate(sequences):
-            chars_BWC[b, : len(sequence.chars_WC)] = sequence.chars_WC
-        words_BWD = self.cache.read(self.word_params, chars_BWC)
-        return self._contextualize(params, positions, words_BWD, chars_BWC[..., 0] != 0)
+        chars_BWC = call.filled(chars, np.zeros(self._slots, np.uint16))
+        if self.cache is not None:
+            words_BWD = self.cache.read(self.word_params, chars_BWC)
+            return self._contextualize(params, positions, words_BWD, mask_BW)
+        rows = [row_WC[mask_W != 0] for row_WC, mask_W in zip(chars_BWC, mask_BW, strict=True)]
+        batch = pack_all([WordSequence(row_WC, np.zeros_like(row_WC)) for row_WC in rows], call.length, self._buckets)
+        mask_SBW = np.zeros(batch.mask_SBW.shape, mask_BW.dtype)
+        mask_SBW[0, : len(mask_BW)] = mask_BW
+        return self._encode(params, positions, batch._replace(mask_SBW=mask_SBW))
 
 
 def _probabilities(hlm: HLM, params: Params, chars_WC: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:

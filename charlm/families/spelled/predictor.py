@@ -36,7 +36,17 @@ from charlm.families.spelled.units import SpelledUnits, WordUnits
 from charlm.families.subword.gaps import Gap
 from charlm.families.units import Encoded, Joined
 from charlm.families.views import MOST_SHOWN, AttentionMap, AttentionView, Views, checked_most, layers_of, refuse_empty
-from charlm.families.windows import Text, Window, batches, beginning, read_gaps, read_windows, window_around, windows
+from charlm.families.windows import (
+    Text,
+    Window,
+    batches,
+    beginning,
+    packed,
+    read_gaps,
+    read_windows,
+    window_around,
+    windows,
+)
 from charlm.nn.apply import applied
 from charlm.nn.probes import probed
 
@@ -51,17 +61,18 @@ def read_codes(
       cache: their vectors; None: the whole batch runs as one program.
       module_params: parameters of the module that makes the vectors.
       codes_BL: units of B rows.
-      mask_BL: bool, False at padding.
+      mask_BL: the mask of the rows, see `charlm.nn.masks`; padding is on the right.
     """
     if cache is None:
-        lengths = mask_BL.sum(axis=1).tolist()
+        lengths = (mask_BL != 0).sum(axis=1).tolist()
         rows = [
             Joined(np.stack([row[:n], np.zeros(n, np.int32)], axis=1), n, 0, 0, 0)
             for row, n in zip(codes_BL, lengths, strict=True)
         ]
         packed = units.pack(rows, units.measure([rows], *codes_BL.shape))
-        return (jax.tree.map(lambda x: x[None], packed),), None
-    chars_BLC = units.spellings.rows(np.where(mask_BL, codes_BL, 0))
+        assert packed is not None, "it was measured on these rows"
+        return (jax.tree.map(lambda x: x[None], packed._replace(mask_SBL=mask_BL)),), None
+    chars_BLC = units.spellings.rows(np.where(mask_BL != 0, codes_BL, 0))
     spelled_BLD = cache.read(module_params, chars_BLC)
     return (spelled_BLD, units.spellings.ids(codes_BL), np.zeros_like(codes_BL), mask_BL), "contextualize"
 
@@ -216,11 +227,11 @@ class WordPredictor(Predictor):
     def _read(self, read: Sequence[Text], units: WordUnits, batch_size: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns the states of texts, see `read_windows`; `units` knows their spellings."""
 
-        def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
+        def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[dict[int, tuple[int, int]], jax.Array]]:
             ids = [window.ids for _, window in parts]
-            for chosen, codes_BL, mask_BL in batches(ids, batch_size, self._longest, units.pad, encoder=self._splits):
+            for call, codes_BL, mask_BL in packed(ids, batch_size, self._longest, units.pad, splits=self._splits):
                 inputs, method = self._inputs(units, codes_BL, mask_BL)
-                yield chosen, self._states(self._params, *inputs, method=method)
+                yield call.at, self._states(self._params, *inputs, method=method)
 
         return read_windows(read, self._longest, self.config.hidden, run)
 

@@ -22,6 +22,7 @@ from charlm.nn.choices import ActivationName, InitializerName, Kernel
 from charlm.nn.embed import dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
+from charlm.nn.masks import counted, numbers_texts, real_positions, visible_keys
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.scan import in_turn
 
@@ -137,14 +138,14 @@ class BertEncoder(nn.Module):
           between: whether to return the states before, between and after the layers; False: only those after the last,
             if the probabilities are not asked for either.
         """
-        visible_B11N = mask_BL[:, None, None, :]
+        visible_B1QN = visible_keys(mask_BL, x_BLD.shape[1])[:, None]
         if not (between or probabilities):
             cfg = self.config
-            step = lambda x_BLD, layer: layer(x_BLD, visible_B11N, None, None, deterministic, False)[0]
+            step = lambda x_BLD, layer: layer(x_BLD, visible_B1QN, None, None, deterministic, False)[0]
             return [in_turn(self, step, x_BLD, self.layer, scan=cfg.scan_layers, remat=cfg.remat)], []
         layers, attention = [x_BLD], []
         for layer in self.layer:
-            x_BLD, probs, _ = layer(x_BLD, visible_B11N, None, None, deterministic, probabilities)
+            x_BLD, probs, _ = layer(x_BLD, visible_B1QN, None, None, deterministic, probabilities)
             layers.append(x_BLD)
             attention.append(probs)
         return layers, attention
@@ -179,7 +180,8 @@ class Bert(nn.Module):
 
         Args:
           ids_BL: token ids, or None. An id outside of the table gives NaN.
-          mask_BL: bool, True at real positions; other positions influence none but themselves. None: all are real.
+          mask_BL: bool, True at real positions, or the numbers of texts that share a row (`charlm.nn.masks`); other
+            positions influence none but themselves. None: all are real.
           embeddings_BLD: embeddings in place of the token table's rows, before positions and LayerNorm; see
             `embed_tokens`.
           types_BL: segment ids; None: all 0.
@@ -194,7 +196,7 @@ class Bert(nn.Module):
             ids_BL, embeddings_BLD, cfg.hidden, mask_BL=mask_BL, types_BL=types_BL, position_ids_BL=position_ids_BL
         )
         if position_ids_BL is None:
-            if cfg.longest < L:
+            if cfg.longest < L:  # also with several texts in a row, since what is longest is known only in the program
                 raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")
             position_ids_BL = self.position_ids(ids_BL, mask_BL)
         if embeddings_BLD is None:
@@ -217,6 +219,8 @@ class Bert(nn.Module):
     def position_ids(self, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
         """Returns the rows of the position table [B, L]; None: consecutive rows from `position_offset` on.
 
+        Where texts share a row, positions are counted from the start of each.
+
         With an offset (RoBERTa) a position counts if mask_BL is True and its id is not padding, as far as either is
         given; all other positions use the row `pad_id`. Hugging Face looks only at the ids, and counts every position
         when embeddings are given. The result is the same if the mask agrees with the padding ids and embeddings are not
@@ -227,13 +231,16 @@ class Bert(nn.Module):
 
 def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
     """Returns rows of the position table; see `Bert.position_ids`."""
-    if not cfg.position_offset or (ids_BL is None and mask_BL is None):
+    if not cfg.position_offset:
+        shares = mask_BL is not None and numbers_texts(mask_BL)
+        return jnp.maximum(counted(real_positions(mask_BL), mask_BL) - 1, 0) if shares else None
+    if ids_BL is None and mask_BL is None:
         return None
-    real_BL = jnp.asarray(True) if mask_BL is None else mask_BL
+    real_BL = jnp.asarray(True) if mask_BL is None else real_positions(mask_BL)
     if ids_BL is not None:
         is_token_BL = ids_BL != cfg.pad_id
-        real_BL = is_token_BL if mask_BL is None else is_token_BL & mask_BL
-    count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
+        real_BL = is_token_BL if mask_BL is None else is_token_BL & real_BL
+    count_BL = counted(real_BL, real_BL if mask_BL is None else mask_BL)
     return jnp.where(real_BL, count_BL + (cfg.position_offset - 1), cfg.pad_id)
 
 

@@ -20,6 +20,7 @@ from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, c
 from charlm.nn.choices import ActivationName, InitializerName, Kernel
 from charlm.nn.embed import layer_norm, table_init
 from charlm.nn.kernels import product
+from charlm.nn.masks import counted, numbers_texts, real_positions, visible_keys
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.scan import in_turn
 
@@ -186,7 +187,8 @@ class GPT2(nn.Module):
 
         Args:
           ids_BL: token ids, or None. An id outside of the table gives NaN.
-          mask_BL: bool, True at real positions; other positions influence none but themselves. None: all are real.
+          mask_BL: bool, True at real positions, or, without a cache, the numbers of texts that share a row
+            (`charlm.nn.masks`); other positions influence none but themselves. None: all are real.
           embeddings_BLD: embeddings in place of the token table's rows, before positions; see `embed_tokens`.
           types_BL: token ids whose rows are added, as in GPT-2's dialogue models; None: nothing is added.
           position_ids_BL: rows of the position table. None: the real positions of a row are counted from 0, so that
@@ -204,9 +206,11 @@ class GPT2(nn.Module):
             ids_BL, embeddings_BLD, cfg.hidden, mask_BL=mask_BL, types_BL=types_BL, position_ids_BL=position_ids_BL
         )
         self._check_room(B, L, position_ids_BL, cache)
-        real_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL
+        if mask_BL is not None and numbers_texts(mask_BL) and cache is not None:
+            raise ValueError("mask_BL numbers the texts of rows, but a cache holds one text a row; expected bool")
+        shown_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL
         if position_ids_BL is None and not (mask_BL is None and cache is None):
-            position_ids_BL = _positions(real_BL, cache)
+            position_ids_BL = _positions(shown_BL, cache)
         if embeddings_BLD is None:
             assert ids_BL is not None  # or check_inputs refuses
             embeddings_BLD = self.embed_tokens(ids_BL)
@@ -214,7 +218,7 @@ class GPT2(nn.Module):
         x_BLD = self.embed(embeddings_BLD, types_BLD, position_ids_BL, deterministic)
         if cache is not None:
             x_BLD = jnp.where(cache.length + L <= cache.mask_BN.shape[1], x_BLD, jnp.nan)
-        keys_BN, visible_B1QN = _visibility(real_BL, cache)
+        keys_BN, visible_B1QN = _visibility(shown_BL, cache)
         layers, attention, kept = self.decoder(
             x_BLD, visible_B1QN, cache, deterministic, return_attention, return_layers
         )
@@ -245,25 +249,25 @@ class GPT2(nn.Module):
             raise ValueError(f"a cache for {rows} rows of {places} positions cannot take {B} rows of {L}")
 
 
-def _positions(real_BL: jax.Array, cache: Cache | None) -> jax.Array:
-    """Returns the rows of the position table, int32 [B, L]: the real positions of a row, counted on from the cache."""
-    count_BL = jnp.cumsum(real_BL, axis=1, dtype=jnp.int32)
+def _positions(mask_BL: jax.Array, cache: Cache | None) -> jax.Array:
+    """Returns the rows of the position table, int32 [B, L]: the real positions of a text, counted on from the cache."""
+    count_BL = counted(real_positions(mask_BL), mask_BL)
     if cache is not None:
         count_BL += cache.mask_BN.sum(axis=1, keepdims=True, dtype=jnp.int32)
     return jnp.maximum(count_BL - 1, 0)
 
 
-def _visibility(real_BL: jax.Array, cache: Cache | None) -> tuple[jax.Array, jax.Array]:
+def _visibility(mask_BL: jax.Array, cache: Cache | None) -> tuple[jax.Array, jax.Array]:
     """Returns which keys are real, bool [B, N], and which of them each query sees, bool [B, 1, L, N].
 
     The keys are those of the cache's places, with the new ones in theirs; without a cache, N = L.
     """
-    query_L, keys_BN = jnp.arange(real_BL.shape[1]), real_BL
+    query_L, keys_BN = jnp.arange(mask_BL.shape[1]), mask_BL
     if cache is not None:
         query_L = query_L + cache.length
-        keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, real_BL, cache.length, axis=1)
+        keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, mask_BL, cache.length, axis=1)
     causal_LN = jnp.arange(keys_BN.shape[1])[None, :] <= query_L[:, None]
-    return keys_BN, causal_LN[None, None] & keys_BN[:, None, None, :]
+    return keys_BN, causal_LN[None, None] & visible_keys(keys_BN, len(query_L))[:, None]
 
 
 class GPT2LMHeadModel(nn.Module):

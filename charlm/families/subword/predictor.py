@@ -50,6 +50,7 @@ from charlm.families.windows import (
     batches,
     beginning,
     one_ahead,
+    packed,
     read_gaps,
     read_windows,
     rounded,
@@ -77,6 +78,7 @@ class SubwordPredictor(Predictor):
     """
 
     no_word_rows = "it reads pieces, whose vectors are rows of its table already"
+    shares_rows = True  # whether `encode` may lay several texts end to end in a row (`charlm.families.unpadded`)
 
     def __init__(self, pretrained: Pretrained, tokenizer: SubwordTokenizer | None = None) -> None:
         self.pretrained, self.config = pretrained, pretrained.config
@@ -165,11 +167,16 @@ class SubwordPredictor(Predictor):
         """Returns the states of texts, see `read_windows`; what reads them is `_fresh`."""
         unknown = self.tokenizer.special.unk
 
-        def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[list[int], jax.Array]]:
+        def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[dict[int, tuple[int, int]], jax.Array]]:
             ids = [window.ids for _, window in parts]
-            for chosen, ids_BL, mask_BL in batches(ids, batch_size, self._longest, self._pad, encoder=self._splits):
-                under = [pieces[t].under(window, unknown) for t, window in (parts[n] for n in chosen)]
-                yield chosen, self._states(self._params, *self._inputs(ids_BL, mask_BL, under))
+            for call, ids_BL, mask_BL in packed(
+                ids, batch_size, self._longest, self._pad, splits=self._splits, shares=self.shares_rows
+            ):
+                under: list[dict[int, str]] = [{} for _ in ids_BL]
+                for n, (row, start) in call.at.items():
+                    t, window = parts[n]
+                    under[row] |= {start + at: text for at, text in pieces[t].under(window, unknown).items()}
+                yield call.at, self._states(self._params, *self._inputs(ids_BL, mask_BL, under))
 
         return read_windows(pieces, self._longest, self._width, run)
 

@@ -1,0 +1,47 @@
+"""Masks of rows: which positions are real and, where several texts share a row, which text each position is of.
+
+A mask bool [B, L] is True at real positions of rows that hold one text each. A mask of integers numbers the texts of a
+row: 1, 2, ... at the positions of the first text, the second, ..., one after the other, and 0 at padding. Attention
+then stays within a text and positions are counted from its start, so a text's states are those that it has in a row of
+its own. Models take either kind; open it when a model should read rows of several texts (`charlm.families.unpadded`).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def numbers_texts(mask_BL: jax.Array) -> bool:
+    """Returns whether a mask numbers the texts of its rows."""
+    return jnp.issubdtype(mask_BL.dtype, jnp.integer)
+
+
+def real_positions(mask_BL: jax.Array) -> jax.Array:
+    """Returns bool [B, L], True at the positions of texts."""
+    return mask_BL != 0 if numbers_texts(mask_BL) else mask_BL
+
+
+def visible_keys(mask_BL: jax.Array, queries: int) -> jax.Array:
+    """Returns which keys the first `queries` positions see: bool [B, 1, N] or, with numbered texts, [B, queries, N].
+
+    What a query at padding sees has no meaning.
+    """
+    if not numbers_texts(mask_BL):
+        return mask_BL[:, None, :]
+    return mask_BL[:, :queries, None] == mask_BL[:, None, :]
+
+
+def counted(is_counted_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
+    """Returns the number of counted positions of the own text, from its start up to and with each position, int32.
+
+    Args:
+      is_counted_BL: bool, the positions to count; padding is not among them.
+      mask_BL: the mask; if it is bool, a row is one text.
+    """
+    count_BL = jnp.cumsum(is_counted_BL, axis=1, dtype=jnp.int32)
+    if not numbers_texts(mask_BL):
+        return count_BL
+    begins_BL = jnp.pad(mask_BL[:, 1:] != mask_BL[:, :-1], ((0, 0), (1, 0)))
+    before_BL = jnp.where(begins_BL, count_BL - is_counted_BL, 0)  # what texts before this one have
+    return count_BL - jax.lax.cummax(before_BL, axis=1)
