@@ -6,6 +6,7 @@ change the shape, the masking or the training step that BERT is measured with.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -14,13 +15,14 @@ import numpy as np
 import optax
 
 from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed, program_text
-from charlm.benchmark.paths import TRAINING, Job, Runner
+from charlm.benchmark.paths import TRAINING, UNPADDED, Job, Runner
 from charlm.core import flops
 from charlm.core.hashed_keys import hashed
 from charlm.core.state import on_processor
 from charlm.core.types import Array, Option, Params, Tree
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.families.subword.flops import bert_forward
+from charlm.families.windows import packed
 from charlm.nn.apply import applied
 from charlm.text.subwords import SubwordTokenizer
 from charlm.training.run import optimizer_of
@@ -99,6 +101,7 @@ class BertInference(_Bert):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
+        self._is_unpadded = job.path.endswith(UNPADDED)
         self._longest = max(subwords(self._tokenizer, texts)[0].shape[1] for texts in job.texts)
         model = Bert(self._shape(self._longest))
         first = on_processor(lambda: model.init(jax.random.key(0), np.ones((1, 3), np.int32))["params"])
@@ -109,23 +112,35 @@ class BertInference(_Bert):
         """See `Runner`."""
         return subwords(self._tokenizer, texts)
 
-    def run(self, host: tuple[np.ndarray, np.ndarray]) -> jax.Array:
-        """See `Runner`."""
-        return self._forward(self._params, *host).block_until_ready()
+    def run(self, host: tuple[np.ndarray, np.ndarray]) -> object:
+        """See `Runner`; laying texts end to end is part of it."""
+        found = jax.block_until_ready([self._forward(self._params, *inputs) for inputs in self._inputs(host)])
+        return found if self._is_unpadded else found[0]
+
+    def _inputs(self, host: tuple[np.ndarray, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields ids and mask of each call: all texts, padded to the longest, or as `SubwordPredictor` reads them."""
+        if not self._is_unpadded:
+            yield host
+            return
+        rows = [row_L[mask_L].tolist() for row_L, mask_L in zip(*host, strict=True)]
+        for _, ids_BL, mask_BL in packed(rows, len(rows), max(BertConfig.max_positions, self._longest), 0, splits=True):
+            yield ids_BL, mask_BL
 
     def program(self, host: tuple[np.ndarray, np.ndarray]) -> str:
         """See `Runner`."""
-        return program_text(self._forward.lower(self._params, *host))
+        return program_text(self._forward.lower(self._params, *next(self._inputs(host))))
 
     def work(self, host: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
         """See `Runner`."""
         useful, padded = (bert_forward(self._shape(self._longest), measure(host[1]))
                           for measure in (flops.lengths_of, flops.full_lengths))  # fmt: skip
-        return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
+        with_padding = {} if self._is_unpadded else {"padded_gflop": padded / 1e9}
+        return {"useful_gflop": useful / 1e9} | with_padding | jax_speed(self.job.dtype)
 
     def tokens(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[float, int]:
         """See `Runner`."""
-        return float(host[1].sum(axis=1).mean()), host[1].shape[1]
+        positions = sum(ids_BL.size for ids_BL, _ in self._inputs(host))
+        return float(host[1].sum(axis=1).mean()), round(positions / len(host[1]))
 
 
 class BertTraining(_Bert):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
+from collections.abc import Iterator
 
 import jax
 import ml_collections
 import numpy as np
 
-from charlm.benchmark.paths import REMAT, TRAINING, Job, Runner
+from charlm.benchmark.paths import REMAT, TRAINING, UNPADDED, Job, Runner
 from charlm.config import load_config_file
 from charlm.core import flops
 from charlm.core.cache import WordCache
@@ -34,6 +35,8 @@ from charlm.families.hlm.flops import BatchLengths, hlm_forward, lengths_of_batc
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import masking_of, model_config
+from charlm.families.unpadded import Call, calls
+from charlm.families.windows import rounded, rows_a_call
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.nn.kernels import this_machine
@@ -101,7 +104,8 @@ class _HLM(Runner):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self.config = hlm_config(job)
-        self.path = job.path.removesuffix(REMAT)
+        self.path = job.path.removesuffix(REMAT).removesuffix(UNPADDED)
+        self.is_unpadded = job.path.endswith(UNPADDED)
         self.slots: int = self.config.model.char_slots
         self._vocab = CharVocab.from_dict(job.chars)
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
@@ -140,7 +144,8 @@ class _HLM(Runner):
         """See `Runner`."""
         shape, passes = model_config(self.config), flops.TRAINING if self.job.case == TRAINING else 1
         useful, padded = (passes * hlm_forward(shape, self.lengths(host, padded)) for padded in (False, True))
-        return {"useful_gflop": useful / 1e9, "padded_gflop": padded / 1e9} | jax_speed(self.job.dtype)
+        with_padding = {} if self.is_unpadded else {"padded_gflop": padded / 1e9}
+        return {"useful_gflop": useful / 1e9} | with_padding | jax_speed(self.job.dtype)
 
     def device_peak(self) -> int | None:
         """See `Runner`."""
@@ -175,14 +180,29 @@ class HLMInference(_HLM):
         """See `Runner`; shorter texts are padded to the longest, as in the other models."""
         return self.chars(texts, words)
 
-    def run(self, host: np.ndarray) -> jax.Array:
-        """See `Runner`; finding the distinct words is part of it."""
+    def run(self, host: np.ndarray) -> object:
+        """See `Runner`; finding the distinct words is part of it, and laying texts end to end."""
+        if self.is_unpadded:
+            return jax.block_until_ready([self._context(*inputs) for inputs in self._end_to_end(host)])
         if self.path == "reshape":
             return self._forward(self._params, reshape_batch(host[..., : self.used_slots(host)])).block_until_ready()
         if self.path == "table":
             return self._forward(self._params, self._tables(host)).block_until_ready()
         words_NWD = self._cache.read(self._inside, host)
         return self._context(self._params, self._positions, words_NWD, host[..., 0] != 0).block_until_ready()
+
+    def _laid(self, texts: list[np.ndarray]) -> Iterator[tuple[Call, np.ndarray]]:
+        """Yields the calls that read these texts [W, C], and the mask of each; see `HLMPredictor.encode`."""
+        lengths = [len(chars_WC) for chars_WC in texts]
+        for call in calls(lengths, rounded, lambda length: rows_a_call(len(texts), length)):
+            yield call, call.mask(lengths)
+
+    def _end_to_end(self, chars_BWC: np.ndarray) -> Iterator[tuple[Tree, ...]]:
+        """Yields the inputs of `_context` for each call."""
+        texts = unpadded(chars_BWC)
+        for call, mask_BW in self._laid(texts):
+            words_BWD = self._cache.read(self._inside, call.filled(texts, np.zeros(self.slots, np.uint16)))
+            yield self._params, self._positions, words_BWD, mask_BW
 
     def _tables(self, chars_BWC: np.ndarray) -> WordBatch:
         sequences = [WordSequence(chars_WC, np.zeros_like(chars_WC)) for chars_WC in unpadded(chars_BWC)]
@@ -203,6 +223,8 @@ class HLMInference(_HLM):
 
     def program(self, host: np.ndarray) -> str:
         """See `Runner`; for cached words, this is the program of the layers between words."""
+        if self.is_unpadded:
+            return program_text(self._context.lower(*next(self._end_to_end(host))))
         if self.path.startswith("cache"):
             words_NWD = self._cache.read(self._inside, host)
             lowered = self._context.lower(self._params, self._positions, words_NWD, host[..., 0] != 0)
@@ -218,7 +240,10 @@ class HLMInference(_HLM):
 
     def tokens(self, host: np.ndarray) -> tuple[float, int]:
         """See `Runner`."""
-        return float((host[..., 0] != 0).sum(axis=1).mean()), host.shape[1]
+        positions = host.size // self.slots
+        if self.is_unpadded:
+            positions = sum(call.rows * call.length for call, _ in self._laid(unpadded(host)))
+        return float((host[..., 0] != 0).sum(axis=1).mean()), round(positions / len(host))
 
 
 class HLMTraining(_HLM):

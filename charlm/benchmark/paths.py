@@ -51,14 +51,18 @@ class PathInfo:
 _BOTH = (INFERENCE, TRAINING)
 _TORCH = ("torch", "transformers")
 REMAT = "_remat"  # the ending of training paths that recompute activations
+UNPADDED = "_unpadded"  # the ending of inference paths that lay texts end to end, as predictors do
 PATHS = {
     "reshape": PathInfo("hlm", _BOTH),
     "table": PathInfo("hlm", _BOTH, ours=True),
     "cache_cold": PathInfo("hlm", (INFERENCE,), ours=True),
     "cache_warm": PathInfo("hlm", (INFERENCE,), ours=True),
+    "cache_cold_unpadded": PathInfo("hlm", (INFERENCE,), ours=True),
+    "cache_warm_unpadded": PathInfo("hlm", (INFERENCE,), ours=True),
     "reshape_remat": PathInfo("hlm", (TRAINING,)),
     "table_remat": PathInfo("hlm", (TRAINING,), ours=True),
     "bert": PathInfo("bert", (*_BOTH, FULL_MODE, CHARBERT)),
+    "bert_unpadded": PathInfo("bert", (INFERENCE,)),
     "hf_bert": PathInfo("peers", _BOTH, _TORCH),
     "canine": PathInfo("peers", (INFERENCE,), _TORCH),
     "byt5": PathInfo("peers", (INFERENCE,), _TORCH),

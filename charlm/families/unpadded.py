@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-SHARED_ROW = 128  # positions of the rows that short texts share: attention over more costs more than fuller rows save
+SHARED_ROWS = (128, 192, 96, 64, 48, 32, 24)  # positions of the rows that short texts may share, the usual one first
+BETTER = 0.95  # of the cost with rows of the usual length: what rows of another may cost, which is compiled, too
+ATTENDED = 1500  # keys that cost a position as much as all the rest of a layer (HLM-Base and BERT-base on a CPU)
 CALL_POSITIONS = 48  # positions that take as long as one more call
 
 
@@ -50,17 +52,18 @@ class Call(NamedTuple):
 
 
 def calls(
-    lengths: Sequence[int], width: Callable[[int], int], most_rows: Callable[[int], int], shared: int = SHARED_ROW
+    lengths: Sequence[int], width: Callable[[int], int], most_rows: Callable[[int], int], *, shares: bool = True
 ) -> Iterator[Call]:
     """Yields calls that together read every text once, those of the longest rows first.
 
     Args:
       lengths: number of positions of each text, at least 1.
-      width: returns the length of a row with room for a number of positions; it has few values.
+      width: returns the length of a row with room for a number of positions; it has few values. It may be less than
+        what it is asked for where that is more than the longest text.
       most_rows: returns the most rows of a call, by their length.
-      shared: positions of the rows that short texts share, if there are enough of them; 0: every text has its own row.
+      shares: whether several texts may share a row.
     """
-    for length, rows in _rows(lengths, width, shared).items():
+    for length, rows in _laid(lengths, width, most_rows, shares).items():
         first = 0
         for size in _sizes(len(rows), most_rows(length), length):
             at = {}
@@ -71,20 +74,40 @@ def calls(
             first += size
 
 
-def _rows(lengths: Sequence[int], width: Callable[[int], int], shared: int) -> dict[int, list[list[int]]]:
-    """Returns the rows by their length, each as the indices of its texts.
+Rows = dict[int, list[list[int]]]  # by their length, the indices of the texts of each row
 
-    A text goes where it leaves least room free. If it fits nowhere, it gets a row of the length that it needs, or a
-    shared one.
+
+def _laid(lengths: Sequence[int], width: Callable[[int], int], most_rows: Callable[[int], int], shares: bool) -> Rows:
+    """Returns the rows that cost least."""
+    order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
+    if not shares or len(lengths) < 2:
+        alone: Rows = {}
+        for n in order:
+            alone.setdefault(width(lengths[n]), []).append([n])
+        return alone
+
+    def cost(rows: Rows) -> float:
+        of_length = lambda length: _sizes(len(rows[length]), most_rows(length), length)
+        return sum(
+            CALL_POSITIONS + size * length * (1 + length / ATTENDED) for length in rows for size in of_length(length)
+        )
+
+    total = sum(lengths)
+    usual, *others = (_filled(lengths, order, width, least) for least in {width(min(total, n)): n for n in SHARED_ROWS})
+    best = min(others, key=cost, default=usual)
+    return best if cost(best) < BETTER * cost(usual) else usual
+
+
+def _filled(lengths: Sequence[int], order: Sequence[int], width: Callable[[int], int], least: int) -> Rows:
+    """Returns the rows if none is shorter than `least`.
+
+    A text goes where it leaves least room free. If it fits nowhere, it opens a row.
     """
-    found: dict[int, list[list[int]]] = {}
-    if not lengths:
-        return found
-    least = width(min(sum(lengths), shared)) if shared else 0
+    found: Rows = {}
     free: list[tuple[int, int]] = []  # room and number of each row that has some, ascending
     numbered: list[list[int]] = []
-    for n in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
-        place = bisect.bisect_left(free, (lengths[n], -1)) if shared else len(free)
+    for n in order:
+        place = bisect.bisect_left(free, (lengths[n], -1))
         if place < len(free):
             room, row = free.pop(place)
         else:

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from charlm.families.unpadded import SHARED_ROW, Call, calls
+from charlm.families.unpadded import Call, calls
 from charlm.nn.kernels import this_machine
 from charlm.text.subwords import Subwords
 
@@ -236,7 +236,7 @@ def packed(
     """
     lengths, arrays = [len(row) for row in rows], [np.array(row, np.int32) for row in rows]
     most = lambda length: rows_a_call(batch_size, length) if splits else batch_size
-    for call in calls(lengths, lambda n: rounded(n, longest), most, min(SHARED_ROW, longest) if shares else 0):
+    for call in calls(lengths, lambda n: rounded(min(n, longest), longest), most, shares=shares):
         yield call, call.filled(arrays, np.array(pad_id, np.int32)), call.mask(lengths)
 
 

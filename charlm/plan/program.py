@@ -130,8 +130,7 @@ def planner_of(config: ml_collections.ConfigDict) -> Planner:
         batch = (config.data.batch_size, config.data.accumulation, shards)
         if batch in batches:
             config.update_from_flattened_dict(batches[batch][0])
-        with jax.default_device(devices[0]):  # budgets are measured for that kind of device
-            run = build(config, data, devices)
+        run = build(config, data, devices)
         objective = run.objective
         if batch not in batches:
             batches[batch] = objective.measured(), objective.sample()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -104,7 +105,9 @@ def build(
     """
     mesh = make_mesh(config, devices)
     shards = table_shards(config, mesh)
-    objective = objective_of(config)(config, data, shards)
+    # Budgets are measured for the kind of device that trains, which may be described alone: no array can be on that.
+    with contextlib.nullcontext() if devices is None else jax.default_device(devices[0]):
+        objective = objective_of(config)(config, data, shards)
     optimizer = optimizer_of(config)
     local = local_shards(mesh, shards)
 

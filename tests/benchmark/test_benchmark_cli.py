@@ -89,7 +89,10 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         (["--case=parameters", "--text=x.txt"], "--text is read by input_pipeline, collectives, inference"),
         (["--case=startup", "--config=configs/hlm_large.py"], "--config is read by parameters, input_pipeline"),
         (["--case=memory", "--case=parity", "--repeats=3"], "--repeats is read by startup, input_pipeline, inference"),
-        (["--case=inference", "--paths", "table", "--bert-vocab=v.txt"], "--bert-vocab is read by bert, hf_bert, and"),
+        (
+            ["--case=inference", "--paths", "table", "--bert-vocab=v.txt"],
+            "--bert-vocab is read by bert, bert_unpadded, hf_bert, and",
+        ),
         (["--case=inference", "--paths", "table", "--hlm-code=there"], "--hlm-code is read by authors_hlm, and none"),
         (["--case=inference", "--hlm-code=there"], f"none of these is measured: {NO_TORCH}"),
         (["--case=inference", "--no-compile"], "--no-compile is read by hf_bert, canine, byt5, authors_hlm, and none"),

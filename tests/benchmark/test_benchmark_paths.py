@@ -13,7 +13,7 @@ from benchmark_jobs import small_job
 from charlm.benchmark import worker
 from charlm.benchmark.bert import BertInference, BertTraining
 from charlm.benchmark.hlm import HLMInference, HLMTraining
-from charlm.benchmark.paths import PATHS, TRAINING, choose
+from charlm.benchmark.paths import PATHS, TRAINING, UNPADDED, choose
 from charlm.benchmark.text import TextShape
 
 
@@ -189,6 +189,24 @@ def test_our_bert_reads_no_padding_and_learns(tmp_path):
     assert loss() == pytest.approx(np.log(training._model.config.vocab_size), rel=0.1)
 
 
+@pytest.mark.parametrize("path", ["cache_warm", "cache_cold", "bert"])
+def test_unpadded_paths_compute_the_same_with_less_padding(tmp_path, path):
+    kind, states = BertInference if path == "bert" else HLMInference, []
+    for name in (path, path + UNPADDED):
+        job = small_job(tmp_path, name, shape=TextShape(6, 30), drawn=True)
+        runner = kind(job)
+        host = runner.tokenise(job.texts[0], job.words[0])
+        states.append(runner.run(host))
+        tokens, positions = runner.tokens(host)
+        assert (positions < 1.25 * tokens) == (name != path)
+        assert runner.program(host)
+    padded_BLD, calls = np.asarray(states[0]), [np.asarray(call_BLD) for call_BLD in states[1]]
+    rows = np.concatenate([call_BLD.reshape(-1, call_BLD.shape[-1]) for call_BLD in calls])
+    for text_LD in padded_BLD:  # the last word of a text has the state that it has in a row of its own
+        distance = np.abs(rows - text_LD[1]).max(axis=1).min()
+        assert distance < 1e-5
+
+
 def test_one_run_has_wall_and_processor_seconds(tmp_path):
     job = small_job(tmp_path, "table")
     runner, hosts = worker.prepare(job)
@@ -203,7 +221,8 @@ def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):
     for package in ("torch", "transformers"):
         monkeypatch.setitem(sys.modules, package, None)
     names, reasons = choose("inference", (), False, "")
-    assert names == ["reshape", "table", "cache_cold", "cache_warm", "bert"]
+    unpadded = ["cache_cold_unpadded", "cache_warm_unpadded"]
+    assert names == ["reshape", "table", "cache_cold", "cache_warm", *unpadded, "bert", "bert_unpadded"]
     assert set(reasons) == {"hf_bert", "canine", "byt5", "authors_hlm"}
     said = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
     assert all(why.startswith("torch") and said in why for why in (reasons["hf_bert"], reasons["canine"]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import grain
@@ -172,6 +172,17 @@ class _NumberedIterator(grain.DatasetIterator[ImitationBatch]):
     def set_state(self, state: JsonObject) -> None:
         check_shards(state, self._shards)
         self._made = state["made"]
+
+
+class MadeLater(grain.IterDataset[ImitationBatch]):
+    """Batches of a function that is called when they are first read, since it takes minutes."""
+
+    def __init__(self, make: Callable[[], grain.IterDataset[ImitationBatch]]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __iter__(self) -> grain.DatasetIterator[ImitationBatch]:
+        return iter(self._make())
 
 
 class TrainingBatches(grain.IterDataset[ImitationBatch]):

@@ -27,6 +27,7 @@ from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.batches import (
     EvaluationBatches,
     Imitated,
+    MadeLater,
     TrainingBatches,
     build_shard,
     choose_unseen,
@@ -187,7 +188,7 @@ class TableImitation(Char2SubwordObjective):
 
     def train_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
         """Returns batches without end; see `Objective.train_batches`."""
-        return prefetched(self._training(self._with_neighbours, lanes), self.config.data.prefetch)
+        return MadeLater(lambda: prefetched(self._training(self._with_neighbours, lanes), self.config.data.prefetch))
 
     def _training(self, imitated: Imitated, lanes: tuple[int, ...]) -> TrainingBatches:
         cfg = self.config.data
@@ -202,7 +203,7 @@ class TableImitation(Char2SubwordObjective):
     def heldout_batches(self, lanes: tuple[int, ...]) -> grain.IterDataset[ImitationBatch]:
         """Returns batches of a sample of the entries, spelled without typos; it includes entries never trained on."""
         most = self.config.train.eval_words
-        return EvaluationBatches(self._with_neighbours, self.shape, lanes, most)
+        return MadeLater(lambda: EvaluationBatches(self._with_neighbours, self.shape, lanes, most))
 
     def empty(self, shards: int) -> ImitationBatch:
         """Returns a batch [1, shards, ...] of padding only."""

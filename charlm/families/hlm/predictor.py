@@ -34,7 +34,7 @@ from charlm.families.predictor import (
     checked_texts,
     list_to_cache,
 )
-from charlm.families.unpadded import SHARED_ROW, Call, calls
+from charlm.families.unpadded import Call, calls
 from charlm.families.views import (
     MOST_SHOWN,
     AttentionMap,
@@ -161,7 +161,7 @@ class HLMPredictor(Predictor):
         results: dict[int, np.ndarray] = {}
 
         def started() -> Iterator[tuple[Call, jax.Array]]:
-            for call in calls(lengths, self._width, most, min(SHARED_ROW, self._max_words)):
+            for call in calls(lengths, lambda n: self._width(min(n, self._max_words)), most):
                 chosen = {n: pieces[n] for n in call.at}
                 chars = {n: framed(self._rows(words[i][at : at + room])).chars_WC for n, (i, at) in chosen.items()}
                 yield call, self._states(call, chars, call.mask(lengths))
@@ -428,7 +428,7 @@ class HLMPredictor(Predictor):
         return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
 
     def _states(self, call: Call, chars: Mapping[int, np.ndarray], mask_BW: np.ndarray) -> jax.Array:
-        """Returns the contextual vectors [B, W, D] of the rows of a call, from the characters [words, C] of its texts."""
+        """Returns the contextual vectors [B, W, D] of the rows of a call; `chars` has the characters of each text."""
         params = self._params["hlm"]
         positions = self._positions(params)
         chars_BWC = call.filled(chars, np.zeros(self._slots, np.uint16))

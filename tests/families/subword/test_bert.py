@@ -133,7 +133,10 @@ IDS = np.ones((2, 5), np.int32)
         ({"ids_BL": IDS[0]}, r"ids_BL is int32 \(5,\), expected integers \[batch, length\]"),
         ({"ids_BL": IDS.astype(np.float32)}, r"ids_BL is float32 \(2, 5\), expected integers"),
         ({"embeddings_BLD": np.ones((2, 5, 23))}, r"embeddings_BLD is \(2, 5, 23\), expected \[batch, length, 24\]"),
-        ({"ids_BL": IDS, "mask_BL": IDS}, r"mask_BL is int32 \(2, 5\), expected bool \(True = real\) \(2, 5\)"),
+        (
+            {"ids_BL": IDS, "mask_BL": IDS * 1.0},
+            r"mask_BL is float32 \(2, 5\), expected bool \(True = real\), or .* \(2, 5\)",
+        ),
         ({"ids_BL": IDS, "mask_BL": IDS[:, :4] > 0}, r"mask_BL is bool \(2, 4\), expected bool"),
         ({"ids_BL": IDS, "types_BL": IDS[:1]}, r"types_BL is int32 \(1, 5\), expected integers \(2, 5\)"),
         ({"ids_BL": IDS, "position_ids_BL": IDS > 0}, r"position_ids_BL is bool \(2, 5\), expected integers"),
