@@ -9,7 +9,7 @@
 
 Importing it gives these functions (`charlm.api`), `from_pretrained` and `Pretrained` (`charlm.families.pretrained`),
 and imports no JAX until one of them is used. `charlm.main` is the command that trains, `charlm.predict` the one that
-applies a model.
+applies a model. Compiled programs are kept for the next process (`charlm.core.programs`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from charlm.core.called import give
+from charlm.core.programs import keep_programs
 from charlm.core.version import __version__
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ __all__ = ["Model", "Pretrained", "__version__", "finetune", "from_pretrained", 
 
 def __getattr__(name: str) -> object:
     """Imports the models when they are asked for: the command lines' help needs no JAX."""
+    if name in __all__:
+        keep_programs()  # as the commands do; it does nothing if the caller has imported JAX
     if name in ("Model", "load"):
         from charlm.api import model as found
     elif name == "noise":

@@ -13,9 +13,13 @@ import pytest
 from charlm.core.programs import KEPT_DAYS, PROGRAMS_FOLDER, keep_programs
 
 COMPILES = """
+import sys
+import charlm
 from charlm.core.commands import run_command
 
 def command():
+    if sys.argv[1] == "library":
+        charlm.load
     import jax
     found = []
     jax.monitoring.register_event_listener(lambda event, **_: found.append(event.rpartition("/")[2]))
@@ -24,7 +28,7 @@ def command():
     print(found.count("cache_hits"), found.count("cache_misses"))
     return 0
 
-run_command(command, "")
+command() if sys.argv[1] == "library" else run_command(command, "")
 """
 
 
@@ -38,9 +42,9 @@ def fresh(monkeypatch, tmp_path):
     return monkeypatch
 
 
-def compiled_by_a_command(**environment: str) -> str:
+def compiled_by_a_command(kind: str = "command", **environment: str) -> str:
     own = {name: value for name, value in os.environ.items() if not name.upper().startswith(("JAX_COMP", "JAX_PERS"))}
-    command = [sys.executable, "-c", COMPILES]
+    command = [sys.executable, "-c", COMPILES, kind]
     done = subprocess.run(command, env=own | environment, capture_output=True, text=True, check=True)
     assert not done.stderr
     return done.stdout.strip()
@@ -55,6 +59,11 @@ def test_a_command_finds_what_the_one_before_compiled(tmp_path):
     own = tmp_path / "own"
     assert compiled_by_a_command(**cache, JAX_COMPILATION_CACHE_DIR=str(own)) == "0 1"
     assert [*own.iterdir()]
+
+
+def test_a_script_finds_what_the_one_before_compiled(tmp_path):
+    assert compiled_by_a_command("library", CHARLM_CACHE=str(tmp_path)) == "0 1"
+    assert compiled_by_a_command("library", CHARLM_CACHE=str(tmp_path)) == "1 0"
 
 
 def test_what_is_old_is_removed(fresh, tmp_path):
