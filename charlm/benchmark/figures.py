@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from charlm.benchmark.paths import PATHS, REMAT, threads
 from charlm.benchmark.rounds import WorkerAnswers
 from charlm.benchmark.text import TextShape
-from charlm.core.processor import model_name
+from charlm.core.processor import instruction_sets, model_name
 from charlm.core.types import JsonObject
 
 Figure = JsonObject
@@ -23,8 +23,12 @@ Round = dict[str, float]
 SHARED_FIELDS = ("device", "subwords_a_word")  # fields of a path's set-up that are copied to its ratios
 
 
+# Vector units that products use, as Linux names them: of x86 and, from "asimd" on, of ARM.
+VECTOR_UNITS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "bf16", "sve")
+
+
 def about_machine() -> Figure:
-    """Returns the fields that every figure has: versions, processor, threads, current load, date."""
+    """Returns the fields that every figure has: versions, processor, vector units, threads, current load, date."""
     versions = {}
     for package in ("jax", "torch", "transformers"):
         try:
@@ -34,7 +38,11 @@ def about_machine() -> Figure:
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
     processor = model_name() or platform.processor() or platform.machine()
-    return {"versions": versions, "processor": processor, "threads": threads(), "load": load, "date": date}
+    units = ", ".join(name for name in VECTOR_UNITS if name in instruction_sets())
+    return {
+        "versions": versions, "processor": processor, "vector_units": units, "threads": threads(), "load": load,
+        "date": date,
+    }  # fmt: skip
 
 
 def spread(values: Sequence[float], digits: int = 1) -> Figure:

@@ -12,10 +12,11 @@ import math
 from collections.abc import Iterator
 
 import jax
+import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from charlm.benchmark.paths import REMAT, TRAINING, UNPADDED, Job, Runner
+from charlm.benchmark.paths import PRODUCT, REMAT, TRAINING, UNPADDED, Job, Runner, product_speed
 from charlm.config import load_config_file
 from charlm.core import flops
 from charlm.core.cache import WordCache
@@ -93,6 +94,14 @@ def jax_speed(dtype: str) -> dict[str, float]:
     """Returns `peak_gflop`, the peak speed of all devices in GFLOP/s; empty if it is unknown."""
     peak = flops.peak(jax.devices()[0].device_kind, dtype)
     return {"peak_gflop": peak * jax.device_count() / 1e9} if peak else {}
+
+
+def bare_product(dtype: str) -> float:
+    """Returns the speed of a bare product in JAX in GFLOP/s, by which speeds on several machines are compared."""
+    rows, width, columns = PRODUCT
+    x, y = (jnp.full(shape, 0.5, jnp.dtype(dtype)) for shape in ((rows, width), (width, columns)))
+    multiply = jax.jit(jnp.matmul)
+    return product_speed(lambda: multiply(x, y).block_until_ready())
 
 
 def unpadded(chars_BWC: np.ndarray) -> list[np.ndarray]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 import os
 import platform
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from charlm.core import extras
@@ -23,6 +25,7 @@ INFERENCE, TRAINING = "inference", "training_step"
 JOINED, FULL_MODE, GENERATOR = "joined_words", "full_mode", "generator"
 CHARBERT, CALLS, PAGES = "charbert", "calls", "pages"
 ATTENTION = "attention"
+PRODUCT_RUNS = 10
 HUGE_PAGES = "glibc.malloc.hugetlb=1"  # read by glibc when a process starts; see launch/local.sh
 CLONE = "git clone https://github.com/lisun-ai/HLM and --hlm-code PATH"
 
@@ -51,6 +54,11 @@ class PathInfo:
 _BOTH = (INFERENCE, TRAINING)
 _TORCH = ("torch", "transformers")
 REMAT = "_remat"  # the ending of training paths that recompute activations
+PRODUCT = (
+    1472,
+    768,
+    3072,
+)  # rows, width, columns of a product: 32 x 46 words through BERT-base's feed-forward
 UNPADDED = "_unpadded"  # the ending of inference paths that lay texts end to end, as predictors do
 PATHS = {
     "reshape": PathInfo("hlm", _BOTH),
@@ -133,6 +141,21 @@ class Job:
     def load(cls, path: str) -> Job:
         """Reads a job file that `save` wrote."""
         return cls(**read_json(path))
+
+
+def product_speed(multiply: Callable[[], object]) -> float:
+    """Returns the speed of a bare product of the shape `PRODUCT` in GFLOP/s: the fastest of a few runs.
+
+    Args:
+      multiply: computes the product, and waits for it.
+    """
+    seconds = []
+    multiply()
+    while len(seconds) < PRODUCT_RUNS:
+        started = time.perf_counter()
+        multiply()
+        seconds.append(time.perf_counter() - started)
+    return round(2 * math.prod(PRODUCT) / min(seconds) / 1e9, 1)
 
 
 def threads() -> int:

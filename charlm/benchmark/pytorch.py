@@ -14,10 +14,28 @@ import numpy as np
 import torch
 
 from charlm.benchmark.hlm import hlm_config
-from charlm.benchmark.paths import Job, Runner, threads
+from charlm.benchmark.paths import PRODUCT, Job, Runner, product_speed, threads
 from charlm.core.types import Tree
 
 TRIALS = 2  # timed runs for each of eager and compiled execution, by which the two are compared
+
+
+def bare_product(dtype: str) -> float:
+    """Returns the speed of a bare product in PyTorch in GFLOP/s; see `charlm.benchmark.hlm.bare_product`."""
+    rows, width, columns = PRODUCT
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, y = (
+        torch.full(shape, 0.5, dtype=getattr(torch, dtype), device=device)
+        for shape in ((rows, width), (width, columns))
+    )
+
+    def multiply() -> None:
+        torch.matmul(x, y)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    with torch.inference_mode():
+        return product_speed(multiply)
 
 
 class TorchRunner(Runner):

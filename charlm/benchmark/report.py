@@ -14,8 +14,8 @@ from charlm.benchmark.text import FREQUENT, TRAINED
 from charlm.core.reading import loads, read_text
 
 REPORTED_SETTINGS = (
-    "text", "texts", "models", "config", "dtype", "attention_kernel", "wordpiece", "compile", "processor", "threads",
-    "versions",
+    "text", "texts", "models", "config", "dtype", "attention_kernel", "wordpiece", "compile", "processor",
+    "vector_units", "threads", "versions",
 )  # fmt: skip
 FigureCell = Callable[[Figure], object]
 _RATE: dict[str, FigureCell] = {
@@ -25,6 +25,7 @@ _RATE: dict[str, FigureCell] = {
     "texts/s": lambda f: f"{f['texts_per_second']:,.2f}",
     "us/word": lambda f: f"{f['microseconds_a_word']:,.1f}",
     "GFLOP/s": lambda f: f"{f['gflop_per_second']:,.0f}" if "gflop_per_second" in f else "",
+    "bare product": lambda f: f"{f['product_gflop']:,.0f}" if "product_gflop" in f else "",
     "MFU": lambda f: f"{f['mfu']:.1%}" if "mfu" in f else "",
     "cpu s": lambda f: f"{f['cpu_seconds']:.3g}",
     "tokens/text": lambda f: f"{f['tokens']:,.0f}",
@@ -55,11 +56,12 @@ _TABLES = (
 _NAMES = ("case", "path", "unit")  # fields that every figure has, beside its value
 _RATES = ("low", "high", "texts_per_second", "microseconds_a_word", "cpu_seconds", "tokens")  # also needed for speeds
 _MAYBE_NAMES = (
-    "batch", "of", "text", "models", "config", "dtype", "attention_kernel", "wordpiece", "processor", "device", "date",
+    "batch", "of", "text", "models", "config", "dtype", "attention_kernel", "wordpiece", "processor",
+    "vector_units", "device", "date",
 )  # fmt: skip
 _MAYBE_NUMBERS = (
     "words", "distinct_words", "gflop_per_second", "mfu", "executed_mfu", "tflop_per_second", "peak_mib", "padded_to",
-    "pack_seconds",
+    "pack_seconds", "product_gflop",
 )  # fmt: skip
 
 
@@ -152,7 +154,9 @@ def _title(title: str, figure: Figure) -> str:
     said += [f"attention by {figure['attention_kernel']}"] if figure.get("attention_kernel") else []
     said += [f"pieces of {figure['wordpiece']}"] if figure.get("wordpiece", TRAINED) != TRAINED else []
     said += ["torch.compile not tried"] if figure.get("compile") is False else []
-    said += [f"{figure['threads']} threads of {figure['processor']}"] if {"threads", "processor"} <= set(figure) else []
+    if {"threads", "processor"} <= set(figure):
+        units = f" ({figure['vector_units']})" if figure.get("vector_units") else ""
+        said.append(f"{figure['threads']} threads of {figure['processor']}{units}")
     said += [f"load before {figure['load']}"] if "load" in figure else []
     said += [figure["date"]] if "date" in figure else []
     return f"{title}: {', '.join(said)}" if said else title

@@ -80,6 +80,8 @@ def prepare(job: Job) -> tuple[Runner, list[Tree]]:
     for host in hosts:
         runner.forget()
         runner.warm(runner.pack(host))
+    library = "pytorch" if "torch" in PATHS[job.path].packages else "hlm"
+    runner.about["product_gflop"] = importlib.import_module(f"charlm.benchmark.{library}").bare_product(job.dtype)
     return runner, hosts
 
 
