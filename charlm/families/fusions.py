@@ -32,7 +32,7 @@ class FusionEntry:
 
 _OWN = {
     "paper": FusionEntry(
-        "each layer has its own: convolutions, tanh, a GELU layer for each channel (CharBERT, section 3.4)",
+        "convolutions, tanh, a GELU layer for each channel (CharBERT, section 3.4); see model.shared_fusion",
         "charlm.nn.fusions:PaperInteraction",
     ),
     "reference": FusionEntry(

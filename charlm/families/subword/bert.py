@@ -232,8 +232,9 @@ class Bert(nn.Module):
 def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
     """Returns rows of the position table; see `Bert.position_ids`."""
     if not cfg.position_offset:
-        shares = mask_BL is not None and numbers_texts(mask_BL)
-        return jnp.maximum(counted(real_positions(mask_BL), mask_BL) - 1, 0) if shares else None
+        if mask_BL is None or not numbers_texts(mask_BL):
+            return None
+        return jnp.maximum(counted(real_positions(mask_BL), mask_BL) - 1, 0)
     if ids_BL is None and mask_BL is None:
         return None
     real_BL = jnp.asarray(True) if mask_BL is None else real_positions(mask_BL)

@@ -139,8 +139,9 @@ class Noiser:
     def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
         """Returns words with noise; at least one character of every word survives.
 
-        "hlm_drop", "hlm" and "spaces" treat the words as joined by spaces and may delete a space, which merges two
-        words; "spaces" may also cut a word in two. All other kinds keep the number of words.
+        "hlm_drop", "hlm", "spaces", "mobile" and "ocr" treat the words as joined by spaces and may delete a space,
+        which merges two words; "spaces", "mobile" and "ocr" may also cut a word in two. All other kinds keep the number
+        of words.
 
         Args:
           words: the words; none may be empty.
