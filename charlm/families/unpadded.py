@@ -16,6 +16,7 @@ import numpy as np
 SHARED_ROWS = (128, 192, 96, 64, 48, 32, 24)  # positions of the rows that short texts may share, the usual one first
 BETTER = 0.95  # of the cost with rows of the usual length: what rows of another may cost, which is compiled, too
 ATTENDED = 1500  # keys that cost a position as much as all the rest of a layer (HLM-Base and BERT-base on a CPU)
+MANY = 1024  # positions of all texts, from which rows of another length are worth the programs that they need
 CALL_POSITIONS = 48  # positions that take as long as one more call
 
 
@@ -93,7 +94,9 @@ def _laid(lengths: Sequence[int], width: Callable[[int], int], most_rows: Callab
         )
 
     total = sum(lengths)
-    usual, *others = (_filled(lengths, order, width, least) for least in {width(min(total, n)): n for n in SHARED_ROWS})
+    shared = SHARED_ROWS if total >= MANY else SHARED_ROWS[:1]
+    leasts = dict.fromkeys(width(min(total, n)) for n in shared)
+    usual, *others = (_filled(lengths, order, width, least) for least in leasts)
     best = min(others, key=cost, default=usual)
     return best if cost(best) < BETTER * cost(usual) else usual
 

@@ -139,7 +139,7 @@ def test_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="gpt2: hidden=20 is not a multiple of heads=3"):
         GPT2Config(hidden=20, heads=3)
     model, params = ours("gpt2")
-    with pytest.raises(ValueError, match=r"mask_BL is float32 \(3, 9\), expected bool"):
+    with pytest.raises(ValueError, match=r"mask_BL is float64 \(3, 9\), expected bool"):
         model.apply({"params": params}, IDS, IDS * 1.0)
     assert case("gpt2").arrays["generated"].shape == (3, 8)
 

@@ -166,7 +166,7 @@ def test_few_programs_are_compiled(predictor):
     before = predictor._states._cache_size()
     for n in range(1, 12):
         predictor.encode(["birds " * n] * (n % 2 + 3), batch_size=4)
-    assert predictor._states._cache_size() - before <= 3  # of lengths up to 16, 24, 32
+    assert predictor._states._cache_size() - before <= 5  # a row of up to 16, 24, 32 or 40 positions, two of 40
 
 
 # ---- What does not go ----
