@@ -40,7 +40,7 @@ class WordBatch(NamedTuple):
       masked: per bucket, the distinct words at masked positions and their labels.
       index_SBW: int32, row of each position's word in the concatenated word vectors of all tables: first the tables of
         `masked`, then those of `chars`, bucket by bucket; 0 at padding positions.
-      mask_SBW: bool, True where there is a word.
+      mask_SBW: bool, True where there is a word; in inference also the numbers of texts that share a row.
     """
 
     chars: tuple[Array, ...]

@@ -17,6 +17,7 @@ SHARED_ROWS = (128, 192, 96, 64, 48, 32, 24)  # positions of the rows that short
 BETTER = 0.95  # of the cost with rows of the usual length: what rows of another may cost, which is compiled, too
 ATTENDED = 1500  # keys that cost a position as much as all the rest of a layer (HLM-Base and BERT-base on a CPU)
 MANY = 1024  # positions of all texts, from which rows of another length are worth the programs that they need
+AT_A_TIME = 4096  # texts that are laid together, so that the first call need not wait for the layout of many
 CALL_POSITIONS = 48  # positions that take as long as one more call
 
 
@@ -36,13 +37,14 @@ class Call(NamedTuple):
     def mask(self, lengths: Sequence[int]) -> np.ndarray:
         """Returns the mask [B, L] of the rows, given the lengths of all texts.
 
-        It is bool where every row has one text. Otherwise it numbers the texts of each row (`charlm.nn.masks`).
+        It numbers the texts of each row (`charlm.nn.masks`). If rows are longer than shared ones usually are, and each
+        has one text, it is bool, since fused attention reads such masks alone.
         """
         mask_BL, texts = np.zeros((self.rows, self.length), np.int32), [0] * self.rows
         for n, (row, start) in sorted(self.at.items(), key=lambda item: item[1]):
             texts[row] += 1
             mask_BL[row, start : start + lengths[n]] = texts[row]
-        return mask_BL if max(texts) > 1 else mask_BL != 0
+        return mask_BL if max(texts) > 1 or self.length <= SHARED_ROWS[0] else mask_BL != 0
 
     def filled(self, texts: Mapping[int, np.ndarray] | Sequence[np.ndarray], empty: np.ndarray) -> np.ndarray:
         """Returns [B, L, ...] with the texts [length, ...] in their places, and `empty` [...] at padding."""
@@ -64,24 +66,31 @@ def calls(
       most_rows: returns the most rows of a call, by their length.
       shares: whether several texts may share a row.
     """
-    for length, rows in _laid(lengths, width, most_rows, shares).items():
-        first = 0
-        for size in _sizes(len(rows), most_rows(length), length):
-            at = {}
-            for row, texts in enumerate(rows[first : first + size]):
-                starts = np.cumsum([0, *(lengths[n] for n in texts)]).tolist()
-                at |= {n: (row, start) for n, start in zip(texts, starts, strict=False)}
-            yield Call(size, length, at)
-            first += size
+    order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
+    for begin in range(0, len(order), AT_A_TIME):
+        for length, rows in _laid(lengths, order[begin : begin + AT_A_TIME], width, most_rows, shares).items():
+            first = 0
+            for size in _sizes(len(rows), most_rows(length), length):
+                at = {}
+                for row, texts in enumerate(rows[first : first + size]):
+                    starts = np.cumsum([0, *(lengths[n] for n in texts)]).tolist()
+                    at |= {n: (row, start) for n, start in zip(texts, starts, strict=False)}
+                yield Call(size, length, at)
+                first += size
 
 
 Rows = dict[int, list[list[int]]]  # by their length, the indices of the texts of each row
 
 
-def _laid(lengths: Sequence[int], width: Callable[[int], int], most_rows: Callable[[int], int], shares: bool) -> Rows:
-    """Returns the rows that cost least."""
-    order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
-    if not shares or len(lengths) < 2:
+def _laid(
+    lengths: Sequence[int],
+    order: Sequence[int],
+    width: Callable[[int], int],
+    most_rows: Callable[[int], int],
+    shares: bool,
+) -> Rows:
+    """Returns the rows that cost least for the texts `order`, the longest first."""
+    if not shares or len(order) < 2:
         alone: Rows = {}
         for n in order:
             alone.setdefault(width(lengths[n]), []).append([n])
@@ -93,7 +102,7 @@ def _laid(lengths: Sequence[int], width: Callable[[int], int], most_rows: Callab
             CALL_POSITIONS + size * length * (1 + length / ATTENDED) for length in rows for size in of_length(length)
         )
 
-    total = sum(lengths)
+    total = sum(lengths[n] for n in order)
     shared = SHARED_ROWS if total >= MANY else SHARED_ROWS[:1]
     leasts = dict.fromkeys(width(min(total, n)) for n in shared)
     usual, *others = (_filled(lengths, order, width, least) for least in leasts)

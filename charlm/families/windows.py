@@ -237,7 +237,8 @@ def packed(
     lengths, arrays = [len(row) for row in rows], [np.array(row, np.int32) for row in rows]
     most = lambda length: rows_a_call(batch_size, length) if splits else batch_size
     for call in calls(lengths, lambda n: rounded(min(n, longest), longest), most, shares=shares):
-        yield call, call.filled(arrays, np.array(pad_id, np.int32)), call.mask(lengths)
+        mask_BL = call.mask(lengths)
+        yield call, call.filled(arrays, np.array(pad_id, np.int32)), mask_BL if shares else mask_BL != 0
 
 
 def batches(

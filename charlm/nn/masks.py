@@ -1,9 +1,11 @@
 """Masks of rows: which positions are real and, where several texts share a row, which text each position is of.
 
 A mask bool [B, L] is True at real positions of rows that hold one text each. A mask of integers numbers the texts of a
-row: 1, 2, ... at the positions of the first text, the second, ..., one after the other, and 0 at padding. Attention
-then stays within a text and positions are counted from its start, so a text's states are those that it has in a row of
-its own. Models take either kind; open it when a model should read rows of several texts (`charlm.families.unpadded`).
+row: 1 at the positions of the first text, 2 at those of the second, and so on, one after the other, and 0 at padding.
+Attention then stays within a text, and positions are counted from its start, so a text's states are those that it has
+in a row of its own. An integer mask of 0 and 1 thus means the same as a bool one. BERT, RoBERTa, GPT-2 and HLM take
+either kind, and the families on them; CharBERT takes bool alone. Open it when a model should read rows of several texts
+(`charlm.families.unpadded`).
 """
 
 from __future__ import annotations
@@ -33,15 +35,19 @@ def visible_keys(mask_BL: jax.Array, queries: int) -> jax.Array:
 
 
 def counted(is_counted_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
-    """Returns the number of counted positions of the own text, from its start up to and with each position, int32.
+    """Returns the number of counted positions from the start of the own text up to and with each position, int32.
+
+    The first text of a row starts where the row does, even if padding stands before it; every further one starts at its
+    first position.
 
     Args:
-      is_counted_BL: bool, the positions to count; padding is not among them.
+      is_counted_BL: bool, the positions to count.
       mask_BL: the mask; if it is bool, a row is one text.
     """
     count_BL = jnp.cumsum(is_counted_BL, axis=1, dtype=jnp.int32)
     if not numbers_texts(mask_BL):
         return count_BL
-    begins_BL = jnp.pad(mask_BL[:, 1:] != mask_BL[:, :-1], ((0, 0), (1, 0)))
+    most_BL = jax.lax.cummax(mask_BL.astype(jnp.int32), axis=1)
+    begins_BL = (most_BL > 1) & (jnp.diff(most_BL, axis=1, prepend=most_BL[:, :1]) > 0)
     before_BL = jnp.where(begins_BL, count_BL - is_counted_BL, 0)  # what texts before this one have
     return count_BL - jax.lax.cummax(before_BL, axis=1)

@@ -120,14 +120,14 @@ def planner_of(config: ml_collections.ConfigDict) -> Planner:
         return _fine_tuning
     config, notes = with_text_here(config)
     data = prepare(config)
-    # By all that a setting changes of a batch: what the run measured on text, and a sample. It takes seconds to read.
-    batches: dict[tuple[int, int, int], tuple[JsonObject, Batch]] = {}
+    # By all that machine and setting change of a batch: what the run measured on text, and a sample; both take seconds.
+    batches: dict[tuple[str, int, int, int], tuple[JsonObject, Batch]] = {}
 
     def plan(config: ml_collections.ConfigDict, devices: Sequence[Device]) -> Planned:
         config = with_text_of(config, notes)
         mesh = make_mesh(config, devices)
         shards = table_shards(config, mesh)
-        batch = (config.data.batch_size, config.data.accumulation, shards)
+        batch = (devices[0].platform, config.data.batch_size, config.data.accumulation, shards)
         if batch in batches:
             config.update_from_flattened_dict(batches[batch][0])
         run = build(config, data, devices)

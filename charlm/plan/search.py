@@ -50,7 +50,7 @@ class Setting(NamedTuple):
     def flags(self, config: ml_collections.ConfigDict) -> list[str]:
         """Returns the flags for those keys of the setting whose value differs from the config's.
 
-        A config that names all axes of its mesh gets `mesh.data` beside another axis: it takes the chips that are left.
+        A config that gives `mesh.data` gets a flag for it beside any other: the axis takes the chips that are left.
         """
         wanted = {
             "model.remat": self.remat,
@@ -60,10 +60,9 @@ class Setting(NamedTuple):
             "mesh.model": self.model,
         }
         flat = flatten(config)
-        if any(flat[key] != wanted[key] for key in ("mesh.fsdp", "mesh.model")):
-            wanted["mesh.data"] = -1
         named = lambda key: key if is_fine_tuning(config) else set_by(config, key)
-        return [f"--config.{named(key)}={value}" for key, value in wanted.items() if flat[key] != value]
+        found = [f"--config.{named(key)}={value}" for key, value in wanted.items() if flat[key] != value]
+        return [*found, "--config.mesh.data=-1"] if found and flat["mesh.data"] != -1 else found
 
 
 def setting_of(config: ml_collections.ConfigDict) -> Setting:

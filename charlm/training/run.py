@@ -105,8 +105,9 @@ def build(
     """
     mesh = make_mesh(config, devices)
     shards = table_shards(config, mesh)
-    # Budgets are measured for the kind of device that trains, which may be described alone: no array can be on that.
-    with contextlib.nullcontext() if devices is None else jax.default_device(devices[0]):
+    # What asks which machine it is for is told of these devices. They may be described alone: no array can be on those.
+    for_them = lambda: contextlib.nullcontext() if devices is None else jax.default_device(devices[0])
+    with for_them():
         objective = objective_of(config)(config, data, shards)
     optimizer = optimizer_of(config)
     local = local_shards(mesh, shards)
@@ -115,7 +116,8 @@ def build(
         return new_state(objective.init_params(stream_key(config.seed, "init")), optimizer, new_history(config.train))
 
     init = jax.jit(first)
-    abstract = jax.eval_shape(init)
+    with for_them():
+        abstract = jax.eval_shape(init)
     if objective.trains:
         check_trained(abstract.params, config.optim.freeze, objective.trains)
     program = make_program(config, config.seed, mesh, shards, objective, optimizer, abstract)

@@ -117,10 +117,10 @@ def outputs_of(folder, arrays):
     return found
 
 
-USUAL = ("hlm tagging", "bert")
+USUAL = ("hlm tagging", "bert", "gpt2")
 OTHERS = (
     "hlm", "hlm read whole", "charbert", "char2subword",
-    "hlm read first", "bert tagging", "bert classification", "bert question answering", "roberta", "gpt2",
+    "hlm read first", "bert tagging", "bert classification", "bert question answering", "roberta",
     "gpt2 classification", "characterbert", "char2subword full", "xrayemb", "xrayemb gpt2",
 )  # fmt: skip
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from tiny_models import release
 
+from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.bert import BertConfig, position_ids
 from charlm.nn.masks import counted, numbers_texts, real_positions, visible_keys
 
@@ -37,12 +40,25 @@ def test_a_first_text_that_counts_nothing_at_its_start():
     assert counted(jnp.array([[False, True, False, True]]), numbers).tolist() == [[0, 1, 0, 1]]
 
 
+@pytest.mark.parametrize("mask", [[[1, 1, 0, 1, 1]], [[0, 0, 1, 1, 1]], [[1, 1, 1, 0, 0]]])
+@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+def test_a_mask_of_zeros_and_ones_means_what_a_bool_one_does(family, mask):
+    """As Hugging Face's users have it, also with padding on the left or inside."""
+    found, ids, mask_1L = from_pretrained(release(family)), np.array([[7, 8, 9, 10, 11]]), np.array(mask)
+    states = lambda mask_1L: np.asarray(
+        found.model.apply({"params": found.params}, ids, mask_1L).transformer.states_BLD
+    )
+    one, other = states(mask_1L), states(mask_1L == 1)
+    np.testing.assert_allclose(one[mask_1L == 1], other[mask_1L == 1], atol=1e-5)
+
+
 def test_rows_of_the_position_table():
     bert, roberta = BertConfig(), BertConfig(position_offset=2, pad_id=1, max_positions=514)
     assert position_ids(bert, None, ALONE) is None
     found = position_ids(bert, None, NUMBERS)
     assert found is not None
     assert found[0, :6].tolist() == [0, 1, 2, 0, 1, 0]
+    assert position_ids(bert, None, jnp.array([[0, 0, 1, 1]])).tolist() == [[0, 1, 2, 3]]
     ids = jnp.array([[9, 9, 9, 9, 1, 9, 1, 1]])
     found = position_ids(roberta, ids, NUMBERS)
     assert found is not None

@@ -26,6 +26,7 @@ from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
 from charlm.nn.blocks import block_class, check_inputs
 from charlm.nn.embed import table_init
 from charlm.nn.heads import Pooler
+from charlm.nn.masks import numbers_texts
 from charlm.nn.recurrent import BiGRU
 from charlm.nn.scan import Layer, in_turn
 
@@ -230,6 +231,8 @@ class CharBert(nn.Module):
             ids_BL, None, cfg.hidden, mask_BL=mask_BL, types_BL=inputs.types_BL, starts_BL=inputs.starts_BL,
             ends_BL=inputs.ends_BL,
         )  # fmt: skip
+        if mask_BL is not None and numbers_texts(mask_BL):
+            raise ValueError(f"mask_BL is {mask_BL.dtype} {mask_BL.shape}, expected bool (True = real): one text a row")
         chars_BN = inputs.chars_BN
         if chars_BN.ndim != 2 or chars_BN.shape[0] != B or not jnp.issubdtype(chars_BN.dtype, jnp.integer):
             raise ValueError(f"chars_BN is {chars_BN.dtype} {chars_BN.shape}, expected integers [{B}, slots]")

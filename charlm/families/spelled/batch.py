@@ -22,7 +22,8 @@ class SpelledBatch(NamedTuple):
       ids_SBL: int32, row of the table of subwords that a position reads; -1 at positions that read a spelling, and
         -2 - n at those that read row n and a spelling beside it.
       types_SBL: int32, segments.
-      mask_SBL: bool, True at words and subwords, False at padding.
+      mask_SBL: bool, True at words and subwords, False at padding; in inference also the numbers of texts that share a
+        row (`charlm.nn.masks`).
     """
 
     chars: tuple[Array, ...]

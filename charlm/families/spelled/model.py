@@ -79,7 +79,7 @@ class Spelled(nn.Module):
         return jnp.where((ids_NL >= 0)[..., None], rows_NLD, spelled_NLD)
 
     def mask_of(self, inputs: SpelledBatch) -> jax.Array:
-        """Returns bool [S * B, L], True at words and subwords, False at padding."""
+        """Returns the mask [S * B, L] of words and subwords."""
         return merged(inputs.mask_SBL)
 
     def _inner(

@@ -69,9 +69,9 @@ def read_codes(
             Joined(np.stack([row[:n], np.zeros(n, np.int32)], axis=1), n, 0, 0, 0)
             for row, n in zip(codes_BL, lengths, strict=True)
         ]
-        packed = units.pack(rows, units.measure([rows], *codes_BL.shape))
-        assert packed is not None, "it was measured on these rows"
-        return (jax.tree.map(lambda x: x[None], packed._replace(mask_SBL=mask_BL)),), None
+        batch = units.pack(rows, units.measure([rows], *codes_BL.shape))
+        assert batch is not None, "it was measured on these rows"
+        return (jax.tree.map(lambda x: x[None], batch._replace(mask_SBL=mask_BL)),), None
     chars_BLC = units.spellings.rows(np.where(mask_BL != 0, codes_BL, 0))
     spelled_BLD = cache.read(module_params, chars_BLC)
     return (spelled_BLD, units.spellings.ids(codes_BL), np.zeros_like(codes_BL), mask_BL), "contextualize"

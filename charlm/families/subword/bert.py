@@ -234,7 +234,7 @@ def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array |
     if not cfg.position_offset:
         if mask_BL is None or not numbers_texts(mask_BL):
             return None
-        return jnp.maximum(counted(real_positions(mask_BL), mask_BL) - 1, 0)
+        return counted(jnp.ones_like(mask_BL, bool), mask_BL) - 1
     if ids_BL is None and mask_BL is None:
         return None
     real_BL = jnp.asarray(True) if mask_BL is None else real_positions(mask_BL)

@@ -11,6 +11,7 @@ import pytest
 from charlm.families.char2subword.batches import (
     EvaluationBatches,
     Imitated,
+    MadeLater,
     TrainingBatches,
     choose_unseen,
     measure_shape,
@@ -135,7 +136,9 @@ def test_lanes_of_one_process_are_those_of_another():
 def test_goes_on_where_it_was():
     data = imitated(noise=0.5)
     shape = measure_shape(data, 20, shards=1)
-    batches = TrainingBatches(data, shape, (0,), accumulation=1, seed=0)
+    made = []
+    batches = MadeLater(lambda: made.append(1) or TrainingBatches(data, shape, (0,), accumulation=1, seed=0))
+    assert not made  # before they are read
     expected = read(batches, 30)[20:]
     iterator = iter(batches)
     for _ in range(20):

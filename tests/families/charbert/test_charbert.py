@@ -235,7 +235,8 @@ def test_shapes_that_cannot_be_are_refused():
         (batch._replace(chars_BN=batch.chars_BN[:1]), r"chars_BN is int32 \(1, 30\), expected integers \[2, slots\]"),
         (batch._replace(chars_BN=batch.chars_BN + 0.5), r"chars_BN is float32 \(2, 30\)"),
         (batch._replace(starts_BL=batch.starts_BL[:, :2]), r"starts_BL is int32 \(2, 2\), expected integers \(2, 5\)"),
-        (batch._replace(mask_BL=batch.ids_BL * 1.0), "mask_BL is float32"),
+        (batch._replace(mask_BL=batch.ids_BL * 1.0), "mask_BL is float"),
+        (batch._replace(mask_BL=batch.ids_BL), r"mask_BL is int32 .*, expected bool \(True = real\): one text a row"),
         (batch_of(TINY, padding=16), "21 positions, but the model has 20"),
     ):
         with pytest.raises(ValueError, match=message):

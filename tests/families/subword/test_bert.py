@@ -135,7 +135,7 @@ IDS = np.ones((2, 5), np.int32)
         ({"embeddings_BLD": np.ones((2, 5, 23))}, r"embeddings_BLD is \(2, 5, 23\), expected \[batch, length, 24\]"),
         (
             {"ids_BL": IDS, "mask_BL": IDS * 1.0},
-            r"mask_BL is float32 \(2, 5\), expected bool \(True = real\), or .* \(2, 5\)",
+            r"mask_BL is float64 \(2, 5\), expected bool \(True = real\), or .* \(2, 5\)",
         ),
         ({"ids_BL": IDS, "mask_BL": IDS[:, :4] > 0}, r"mask_BL is bool \(2, 4\), expected bool"),
         ({"ids_BL": IDS, "types_BL": IDS[:1]}, r"types_BL is int32 \(1, 5\), expected integers \(2, 5\)"),
