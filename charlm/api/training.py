@@ -40,7 +40,7 @@ def finetune(
 ) -> Model:
     """Fine-tunes a model on rows and returns the fine-tuned one, which is kept in a workdir.
 
-    Rows are tuples, dicts or a pandas.DataFrame, with these parts in this order:
+    Rows are tuples, dicts, a pandas.DataFrame or a Dataset of Hugging Face, with these parts in this order:
 
     - "tag": words, tags (two lists of equal length)
     - "classify": text, label; or text, pair, label

@@ -46,7 +46,7 @@ class RowFormat(NamedTuple):
         """Returns rows as a file.
 
         Args:
-          rows: tuples, dicts, or a pandas.DataFrame.
+          rows: tuples, dicts, a pandas.DataFrame, or a Dataset of Hugging Face.
           part: what the file is for, such as "train".
           names: names that columns shall have, by their config keys ("text"), such as those that a model has read; ""
             and None: any.
@@ -54,7 +54,7 @@ class RowFormat(NamedTuple):
         Raises:
           ValueError: there are no rows, or one lacks a part or has a wrong one.
         """
-        if hasattr(rows, "to_dict"):  # a DataFrame of pandas, which charlm does not need
+        if hasattr(rows, "iterrows"):  # a DataFrame of pandas, which charlm does not need; others are iterables of rows
             rows = rows.to_dict("records")  # pyright: ignore[reportAttributeAccessIssue]  # as `hasattr` has found
         found = [self._parts_of(row, f"{part}, row {number}") for number, row in enumerate(rows)]
         if not found:

@@ -47,6 +47,22 @@ class Table:
         assert orient == "records"
         return self.rows
 
+    def iterrows(self):
+        raise AssertionError("rows of pandas are not dicts")
+
+
+class Dataset:
+    """As much of a Dataset of Hugging Face as is used: it yields rows, and its `to_dict` gives columns."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def to_dict(self):
+        return {name: [row[name] for row in self.rows] for name in self.rows[0]}
+
 
 def test_rows_of_texts(asked, tmp_path):
     rows = [('the cat, "said" he\n', "animal"), ("a town", "place")]
@@ -59,6 +75,7 @@ def test_rows_of_texts(asked, tmp_path):
     as_dicts = [{"label": label, "text": text, "other": 1} for text, label in rows]
     assert read(asked(as_dicts, task="classify", workdir=tmp_path)) == read(config)
     assert read(asked(Table(as_dicts), task="classify", workdir=tmp_path)) == read(config)
+    assert read(asked(Dataset(as_dicts), task="classify", workdir=tmp_path)) == read(config)
 
 
 def test_rows_of_pairs_and_numbers(asked, tmp_path):
