@@ -37,14 +37,13 @@ class Call(NamedTuple):
     def mask(self, lengths: Sequence[int]) -> np.ndarray:
         """Returns the mask [B, L] of the rows, given the lengths of all texts.
 
-        It numbers the texts of each row (`charlm.nn.masks`). If rows are longer than shared ones usually are, and each
-        has one text, it is bool, since fused attention reads such masks alone.
+        It numbers the texts of each row (`charlm.nn.masks`).
         """
         mask_BL, texts = np.zeros((self.rows, self.length), np.int32), [0] * self.rows
         for n, (row, start) in sorted(self.at.items(), key=lambda item: item[1]):
             texts[row] += 1
             mask_BL[row, start : start + lengths[n]] = texts[row]
-        return mask_BL if max(texts) > 1 or self.length <= SHARED_ROWS[0] else mask_BL != 0
+        return mask_BL
 
     def filled(self, texts: Mapping[int, np.ndarray] | Sequence[np.ndarray], empty: np.ndarray) -> np.ndarray:
         """Returns [B, L, ...] with the texts [length, ...] in their places, and `empty` [...] at padding."""

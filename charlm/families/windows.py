@@ -237,8 +237,18 @@ def packed(
     lengths, arrays = [len(row) for row in rows], [np.array(row, np.int32) for row in rows]
     most = lambda length: rows_a_call(batch_size, length) if splits else batch_size
     for call in calls(lengths, lambda n: rounded(min(n, longest), longest), most, shares=shares):
-        mask_BL = call.mask(lengths)
-        yield call, call.filled(arrays, np.array(pad_id, np.int32)), mask_BL if shares else mask_BL != 0
+        mask_BL = mask_of(call, lengths) if shares else call.mask(lengths) != 0
+        yield call, call.filled(arrays, np.array(pad_id, np.int32)), mask_BL
+
+
+def mask_of(call: Call, lengths: Sequence[int]) -> np.ndarray:
+    """Returns the mask [B, L] of the rows of a call; see `Call.mask`.
+
+    On accelerators it is bool if each row has one text, since fused attention reads such masks alone. On CPUs there is
+    none, and a second kind of mask would be a second program.
+    """
+    mask_BL = call.mask(lengths)
+    return mask_BL if this_machine().platform == "cpu" or mask_BL.max() > 1 else mask_BL != 0
 
 
 def batches(

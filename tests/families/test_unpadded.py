@@ -17,8 +17,9 @@ from tiny_models import release
 
 from charlm.families.predictor import Predictor
 from charlm.families.unpadded import Call, calls
-from charlm.families.windows import packed, rounded, rows_a_call
+from charlm.families.windows import mask_of, packed, rounded, rows_a_call
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
+from charlm.nn.kernels import Machine
 
 LONGEST = 512
 
@@ -51,10 +52,16 @@ def test_every_text_has_a_place_of_its_own(lengths, shares, batch_size):
 def test_a_mask_numbers_the_texts_of_a_row():
     call = Call(2, 6, {0: (0, 3), 1: (0, 0), 2: (1, 0)})
     assert call.mask([2, 3, 1]).tolist() == [[1, 1, 1, 2, 2, 0], [1, 0, 0, 0, 0, 0]]
-    long = Call(1, 192, {0: (0, 0)}).mask([150])
-    assert long.dtype == bool
-    assert long.sum() == long[0, :150].sum() == 150
-    assert Call(1, 192, {0: (0, 0), 1: (0, 150)}).mask([150, 3]).max() == 2
+
+
+def test_fused_attention_gets_a_mask_of_keys_where_it_can(monkeypatch):
+    alone, shared = Call(1, 6, {0: (0, 0)}), Call(1, 6, {0: (0, 0), 1: (0, 3)})
+    assert mask_of(alone, [3, 2]).tolist() == [[1, 1, 1, 0, 0, 0]]
+    assert mask_of(alone, [3, 2]).dtype == np.int32
+    monkeypatch.setattr("charlm.families.windows.this_machine", lambda: Machine("gpu", (9, 0)))
+    assert mask_of(alone, [3, 2]).dtype == bool
+    assert mask_of(alone, [3, 2]).tolist() == [[True, True, True, False, False, False]]
+    assert mask_of(shared, [3, 2]).tolist() == [[1, 1, 1, 2, 2, 0]]
 
 
 def test_rows_are_nearly_full_and_have_few_shapes():

@@ -44,7 +44,7 @@ from charlm.families.views import (
     layers_of,
     refuse_empty,
 )
-from charlm.families.windows import GAPS_AT_A_TIME, one_ahead, rounded, rows_a_call, together
+from charlm.families.windows import GAPS_AT_A_TIME, mask_of, one_ahead, rounded, rows_a_call, together
 from charlm.families.word_tables import with_table
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
@@ -164,7 +164,7 @@ class HLMPredictor(Predictor):
             for call in calls(lengths, lambda n: self._width(min(n, self._max_words)), most):
                 chosen = {n: pieces[n] for n in call.at}
                 chars = {n: framed(self._rows(words[i][at : at + room])).chars_WC for n, (i, at) in chosen.items()}
-                yield call, self._states(call, chars, call.mask(lengths))
+                yield call, self._states(call, chars, mask_of(call, lengths))
 
         for call, states_BWD in one_ahead(started()):
             states_BWD = np.asarray(states_BWD, np.float32)
