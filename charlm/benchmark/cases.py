@@ -216,7 +216,10 @@ def uses_torch(name: str) -> bool:
 
 def uses_pieces(name: str) -> bool:
     """Says whether a path uses the WordPiece tokenizer: for its pieces, or to normalise words."""
-    return name in ("bert", "bert_unpadded", "hf_bert") or PATHS[name].module in ("spelled", "charbert")
+    return name in ("bert", "bert_unpadded", "hf_bert", "hf_bert_sorted") or PATHS[name].module in (
+        "spelled",
+        "charbert",
+    )
 
 
 def _jobs(

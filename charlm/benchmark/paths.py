@@ -72,6 +72,7 @@ PATHS = {
     "bert": PathInfo("bert", (*_BOTH, FULL_MODE, CHARBERT)),
     "bert_unpadded": PathInfo("bert", (INFERENCE,)),
     "hf_bert": PathInfo("peers", _BOTH, _TORCH),
+    "hf_bert_sorted": PathInfo("peers", (INFERENCE,), _TORCH),
     "canine": PathInfo("peers", (INFERENCE,), _TORCH),
     "byt5": PathInfo("peers", (INFERENCE,), _TORCH),
     "authors_hlm": PathInfo("authors", _BOTH, _TORCH),

@@ -7,6 +7,7 @@ model reads texts as its own tokenizer cuts them, padded to the longest text of 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from charlm.core.types import ModelConfig, Option
 from charlm.text.subwords import SubwordTokenizer
 
 CANINE_CLS, CANINE_SEP, CANINE_PAD = 0xE000, 0xE001, 0  # private code points
+SORTED = 8  # texts of a call whose texts are sorted by length
 BYT5_OFFSET, BYT5_END, BYT5_PAD = 3, 1, 0
 BYT5: dict[str, Option] = {"d_model": 1536, "d_ff": 3968, "d_kv": 64, "num_heads": 12, "num_layers": 18,
                         "feed_forward_proj": "gated-gelu", "vocab_size": 384}  # fmt: skip
@@ -30,7 +32,11 @@ def make(job: Job) -> Runner:
     """Returns the runner of a job."""
     if job.case == TRAINING:
         return TorchBertTraining(job)
-    return {"hf_bert": TorchBertInference, "canine": CanineInference, "byt5": Byt5Inference}[job.path](job)
+    kinds = {
+        "hf_bert": TorchBertInference, "hf_bert_sorted": TorchBertSorted, "canine": CanineInference,
+        "byt5": Byt5Inference,
+    }  # fmt: skip
+    return kinds[job.path](job)
 
 
 def code_points(texts: list[str], multiple: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,6 +106,37 @@ class TorchBertInference(_Inference):
         """See `Runner`."""
         ids_BL, mask_BL = subwords(self._tokenizer, texts)
         return ids_BL.astype(np.int64), mask_BL
+
+
+class TorchBertSorted(TorchBertInference):
+    """BERT-base over texts sorted by length, a few a call, each call padded to its longest text: the usual remedy."""
+
+    def compute(self, host: tuple[np.ndarray, np.ndarray]) -> list[torch.Tensor]:
+        """See `TorchRunner`; sorting is part of the measured work."""
+        with torch.inference_mode():
+            return [
+                self.model(input_ids=self.put(ids_BL), attention_mask=self.put(mask_BL).long()).last_hidden_state
+                for ids_BL, mask_BL in self._calls(host)
+            ]
+
+    def _calls(self, host: tuple[np.ndarray, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        ids_BL, mask_BL = host
+        lengths_B = mask_BL.sum(axis=1)
+        order = np.argsort(lengths_B, kind="stable")
+        for begin in range(0, len(order), SORTED):
+            chosen = order[begin : begin + SORTED]
+            longest = lengths_B[chosen[-1]]
+            yield ids_BL[chosen, :longest], mask_BL[chosen, :longest]
+
+    def warm(self, host: tuple[np.ndarray, np.ndarray]) -> None:
+        """See `TorchRunner`; torch.compile is not tried, since it would compile a program for each length."""
+        self.run(host)
+        self.about.setdefault("torch_compile", []).append("not tried")
+
+    def tokens(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[float, int]:
+        """See `Runner`."""
+        positions = sum(ids_BL.size for ids_BL, _ in self._calls(host))
+        return float(host[1].sum(axis=1).mean()), round(positions / len(host[1]))
 
 
 class CanineInference(_Inference):

@@ -224,7 +224,7 @@ def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):
     names, reasons = choose("inference", (), False, "")
     unpadded = ["cache_cold_unpadded", "cache_warm_unpadded"]
     assert names == ["reshape", "table", "cache_cold", "cache_warm", *unpadded, "bert", "bert_unpadded"]
-    assert set(reasons) == {"hf_bert", "canine", "byt5", "authors_hlm"}
+    assert set(reasons) == {"hf_bert", "hf_bert_sorted", "canine", "byt5", "authors_hlm"}
     said = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
     assert all(why.startswith("torch") and said in why for why in (reasons["hf_bert"], reasons["canine"]))
     assert all("torch" in why and "pip install" in why for why in reasons.values())

@@ -15,6 +15,7 @@ from benchmark_jobs import NO_JOB, Clock, small_job
 
 from charlm.benchmark import hlm
 from charlm.benchmark.paths import INFERENCE, PATHS, TRAINING, threads
+from charlm.benchmark.text import TextShape
 
 
 class StandIn(types.ModuleType):
@@ -130,12 +131,14 @@ def test_peers_infer_without_gradients_or_dropout(tmp_path, torch, name, dtype):
     longest = int(host[1].sum(axis=1).max())
     assert host[0].shape[1] == (-(-longest // 4) * 4 if name == "canine" else longest)  # it takes every fourth
     states = runner.run(host)
+    states = states[0] if name == "hf_bert_sorted" else states  # of its first call
     assert states.is_inference()
     assert not any(module.training for module in runner.model.modules())
     assert {p.dtype for p in runner.model.parameters()} == {states.dtype} == {getattr(torch, dtype)}
-    runner._modules[runner.key(host)] = compiled = counting(torch, runner.model)
-    runner.run(host)
-    assert compiled.calls == 1
+    if name != "hf_bert_sorted":  # which is never compiled
+        runner._modules[runner.key(host)] = compiled = counting(torch, runner.model)
+        runner.run(host)
+        assert compiled.calls == 1
 
 
 @pytest.mark.torch
@@ -273,3 +276,22 @@ def test_the_authors_code_runs_as_large_and_as_bare_as_ours(tmp_path, torch, che
     assert compiled.calls == 1
     assert bool((runner.model.table.weight != before).any()) is training
     assert result.is_inference() is not training
+
+
+@pytest.mark.torch
+def test_sorted_texts_have_the_states_of_padded_ones(tmp_path, torch):
+    from charlm.benchmark import peers
+
+    padded, by_length = (
+        peers.make(small_job(tmp_path, name, shape=TextShape(10, 30), drawn=True))
+        for name in ("hf_bert", "hf_bert_sorted")
+    )
+    host = padded.tokenise(padded.job.texts[0], padded.job.words[0])
+    by_length.model.load_state_dict(padded.model.state_dict())
+    lengths = host[1].sum(axis=1)
+    found, whole = by_length.run(host), padded.run(host)
+    assert [len(states_BLD) for states_BLD in found] == [8, 2]
+    assert by_length.tokens(host)[1] < padded.tokens(host)[1] == lengths.max()
+    order = np.argsort(lengths, kind="stable")
+    for n, state_LD in zip(order, (row for states_BLD in found for row in states_BLD), strict=True):
+        np.testing.assert_allclose(state_LD[: lengths[n]], whole[n, : lengths[n]], atol=1e-5)
