@@ -67,11 +67,15 @@ class Noted(Runner):
 @pytest.mark.parametrize(("path", "case"), EVERY_PATH)
 def test_every_path_is_warmed_and_timed_alike(monkeypatch, path, case):
     job, clock = dataclasses.replace(NO_JOB, path=path, case=case), Clock()
-    module = types.SimpleNamespace(make=lambda job: Noted(job, clock))
+    products = []
+    module = types.SimpleNamespace(
+        make=lambda job: Noted(job, clock), bare_product=lambda dtype: products.append(dtype) or 5.0
+    )
     monkeypatch.setattr(worker.importlib, "import_module", lambda name: module)
     monkeypatch.setattr(worker, "time", clock)
     runner, hosts = worker.prepare(job)
     assert runner.calls == ["tokenise", "forget", "pack text 1", "warm text 1, packed 2"]
+    assert (products, runner.about["product_gflop"]) == ([job.dtype], 5.0)  # once, and not in the timed runs
     for _ in range(2):  # a second run does all of it again
         made = runner.made
         runner.calls.clear()
