@@ -158,8 +158,10 @@ check_shared() {
 # Sets `remote_workdir`, quoted for the shell of the VM, which expands $HOME.
 check_workdir() {
   workdir=${workdir:-runs/$name}
+  [[ -z $bucket$nfs || /$workdir/ != */../* ]] ||
+    die "--workdir=$workdir: a path with .. may lie outside the mounted folder $mount"
   case $workdir in
-    *://*) die "--workdir=$workdir: charlm needs a folder; use --gcs-bucket=BUCKET and a relative --workdir" ;;
+    *:*) die "--workdir=$workdir: charlm needs a folder; use --gcs-bucket=BUCKET and a relative --workdir" ;;
     "$mount"/*) remote_workdir=$(quote "$workdir") ;;
     /*)
       [[ -z $bucket$nfs ]] || die "--workdir=$workdir lies outside the mounted folder $mount; give a relative one"

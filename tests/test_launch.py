@@ -382,6 +382,8 @@ class TestTpu:
             (["run"], ["--config is missing"]),
             (["run", "--config=configs/nothing.py"], ["no file configs/nothing.py"]),
             (["run", "--config=configs/hlm_base.py", "--workdir=gs://b/r"], ["gs://b/r", "--gcs-bucket"]),
+            (["run", "--config=configs/hlm_base.py", "--workdir=gs:/b"], ["gs:/b", "--gcs-bucket"]),
+            (["run", "--config=configs/hlm_base.py", "--workdir=../b", "--gcs-bucket=b"], ["../b", "/mnt/charlm"]),
             (["run", *TRAIN[:2], *REQUEST, "--keep"], ["--gcs-bucket or --nfs"]),
             (["setup", "--gcs-bucket=b", "--workdir=/home/me/r"], ["/home/me/r", "/mnt/charlm"]),
             (["setup", "--gcs-bucket=b", "--nfs=h:/e"], ["exclude each other"]),

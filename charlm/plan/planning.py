@@ -246,7 +246,8 @@ class Planning:
     def _candidates(self) -> list[Setting]:
         heads = flatten(self._config).get("model.heads", 1)
         chips, per_node = self._topology.chips, self._topology.chip.per_node
-        left_out = {self._own, *self._refused}
+        # A config that gives mesh.data may be refused where its setting, in which that axis takes what is left, is not.
+        left_out = self._refused if self._config.mesh.data != -1 else {self._own, *self._refused}
         return [one for one in settings(self._own, chips, heads, per_node) if one not in left_out]
 
     def _search(self, known: list[Found], refused: str, tries: int) -> tuple[Found | None, list[Found]]:

@@ -65,11 +65,11 @@ def lines(plan: Plan, price: float = 0.0, command: str = "") -> list[str]:
     if not plan.tried:
         return found
     for trial in plan.tried:
-        if trial.setting != own:
+        if plan.asked is None or trial.setting != own:
             found.append(_tried(trial, plan.config))
     if plan.found is None:
         return [*found, "no setting was found that fits; more may be tried with --tries"]
-    if plan.found.setting == own:
+    if plan.asked is not None and plan.found.setting == own:
         return [*found, "no other setting was found to be faster"]
     found += [
         "",

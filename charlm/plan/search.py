@@ -50,7 +50,7 @@ class Setting(NamedTuple):
     def flags(self, config: ml_collections.ConfigDict) -> list[str]:
         """Returns the flags for those keys of the setting whose value differs from the config's.
 
-        A config that gives `mesh.data` gets a flag for it beside any other: the axis takes the chips that are left.
+        A config that gives `mesh.data` always gets a flag for it, since the axis takes the chips that are left.
         """
         wanted = {
             "model.remat": self.remat,
@@ -58,11 +58,11 @@ class Setting(NamedTuple):
             "data.batch_size": self.batch,
             "mesh.fsdp": self.fsdp,
             "mesh.model": self.model,
+            "mesh.data": -1,
         }
         flat = flatten(config)
         named = lambda key: key if is_fine_tuning(config) else set_by(config, key)
-        found = [f"--config.{named(key)}={value}" for key, value in wanted.items() if flat[key] != value]
-        return [*found, "--config.mesh.data=-1"] if found and flat["mesh.data"] != -1 else found
+        return [f"--config.{named(key)}={value}" for key, value in wanted.items() if flat[key] != value]
 
 
 def setting_of(config: ml_collections.ConfigDict) -> Setting:

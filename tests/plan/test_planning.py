@@ -220,6 +220,20 @@ def test_a_config_that_cannot_run_is_answered_by_two_settings_at_once(trained, p
     assert sorted(made_up.left) == sorted(made_up.begun)
 
 
+def test_a_mesh_that_does_not_fit_is_changed_alone(trained, planner, monkeypatch):
+    config = trained.new_config()
+    config.data.batch_size, config.data.table_shards, config.data.accumulation = 8, 0, 1
+    config.mesh.data, config.mesh.fsdp, config.mesh.model = 4, 1, 1
+    monkeypatch.setattr("charlm.plan.planning.compiling", MadeUp())
+    plan = Planning(config, planner, devices_of(parse("cpu:8")), parse("h100:8"), as_is=True).plan(tries=1)
+    assert "mesh.data=4" in plan.refused
+    assert plan.found is not None
+    assert plan.found.setting == setting_of(config)
+    text = lines(plan, command="python -m charlm.main --config=x")
+    assert text[-1] == "python -m charlm.main --config=x --config.mesh.data=-1"
+    assert any("tried       mesh.data=-1" in line for line in text)
+
+
 @pytest.mark.slow
 def test_a_setting_that_the_compiler_refuses_is_left_out(trained, planner, monkeypatch):
     config = trained.new_config()
