@@ -241,6 +241,14 @@ def packed(
         yield call, call.filled(arrays, np.array(pad_id, np.int32)), mask_BL
 
 
+def unknown_by_row(call: Call, unknown: Sequence[dict[int, str]]) -> list[dict[int, str]]:
+    """Returns for each row of a call the texts of its unknown pieces by place, given those of every text."""
+    found: list[dict[int, str]] = [{} for _ in range(call.rows)]
+    for n, (row, start) in call.at.items():
+        found[row] |= {start + place: text for place, text in unknown[n].items()}
+    return found
+
+
 def mask_of(call: Call, lengths: Sequence[int]) -> np.ndarray:
     """Returns the mask [B, L] of the rows of a call; see `Call.mask`.
 

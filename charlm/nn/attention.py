@@ -140,8 +140,6 @@ class DisentangledAttention(nn.Module):
         to_position = product("hnk,hrk->hnr", query_HNK, pos_key_HRK).reshape(H, B, queries, R)
         from_position = product("hnk,hrk->hnr", key_HNK, pos_query_HRK).reshape(H, B, L, R)
         drop = nn.Dropout(self.attention_dropout, deterministic=False) if drops else None
-        visible_BQL = visible_keys(mask_BL, queries)
-        visible = lambda start, stop: visible_BQL[:, start:stop] if numbers_texts(mask_BL) else visible_BQL
 
         def block(start: int) -> tuple[jax.Array, jax.Array | None]:
             if any_length:
@@ -154,7 +152,7 @@ class DisentangledAttention(nn.Module):
                 to_key = skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
                 from_key = skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
             return attend(
-                self.kernel, query[:, :, start:stop], key, value, visible(start, stop)[None],
+                self.kernel, query[:, :, start:stop], key, value, visible_keys(mask_BL, slice(start, stop))[None],
                 biases=(to_key, from_key), scale=1 / math.sqrt(3 * K), drop=drop, probabilities=reads,
             )  # fmt: skip
 

@@ -24,14 +24,14 @@ def real_positions(mask_BL: jax.Array) -> jax.Array:
     return mask_BL != 0 if numbers_texts(mask_BL) else mask_BL
 
 
-def visible_keys(mask_BL: jax.Array, queries: int) -> jax.Array:
-    """Returns which keys the first `queries` positions see: bool [B, 1, N] or, with numbered texts, [B, queries, N].
+def visible_keys(mask_BL: jax.Array, queries: slice = slice(None)) -> jax.Array:
+    """Returns which keys the positions `queries` see: bool [B, 1, N] or, with numbered texts, [B, queries, N].
 
     What a query at padding sees has no meaning.
     """
     if not numbers_texts(mask_BL):
         return mask_BL[:, None, :]
-    return mask_BL[:, :queries, None] == mask_BL[:, None, :]
+    return mask_BL[:, queries, None] == mask_BL[:, None, :]
 
 
 def counted(is_counted_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:

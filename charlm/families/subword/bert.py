@@ -138,7 +138,7 @@ class BertEncoder(nn.Module):
           between: whether to return the states before, between and after the layers; False: only those after the last,
             if the probabilities are not asked for either.
         """
-        visible_B1QN = visible_keys(mask_BL, x_BLD.shape[1])[:, None]
+        visible_B1QN = visible_keys(mask_BL)[:, None]
         if not (between or probabilities):
             cfg = self.config
             step = lambda x_BLD, layer: layer(x_BLD, visible_B1QN, None, None, deterministic, False)[0]

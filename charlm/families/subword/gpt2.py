@@ -267,7 +267,7 @@ def _visibility(mask_BL: jax.Array, cache: Cache | None) -> tuple[jax.Array, jax
         query_L = query_L + cache.length
         keys_BN = jax.lax.dynamic_update_slice_in_dim(cache.mask_BN, mask_BL, cache.length, axis=1)
     causal_LN = jnp.arange(keys_BN.shape[1])[None, :] <= query_L[:, None]
-    return keys_BN, causal_LN[None, None] & visible_keys(keys_BN, mask_BL.shape[1])[:, None]
+    return keys_BN, causal_LN[None, None] & visible_keys(keys_BN)[:, None]
 
 
 class GPT2LMHeadModel(nn.Module):

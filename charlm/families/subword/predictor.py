@@ -55,6 +55,7 @@ from charlm.families.windows import (
     read_windows,
     rounded,
     text_of,
+    unknown_by_row,
     window_around,
     windows,
 )
@@ -169,14 +170,11 @@ class SubwordPredictor(Predictor):
 
         def run(parts: list[tuple[int, Window]]) -> Iterator[tuple[dict[int, tuple[int, int]], jax.Array]]:
             ids = [window.ids for _, window in parts]
-            for call, ids_BL, mask_BL in packed(
-                ids, batch_size, self._longest, self._pad, splits=self._splits, shares=self.shares_rows
-            ):
-                under: list[dict[int, str]] = [{} for _ in ids_BL]
-                for n, (row, start) in call.at.items():
-                    t, window = parts[n]
-                    under[row] |= {start + at: text for at, text in pieces[t].under(window, unknown).items()}
-                yield call.at, self._states(self._params, *self._inputs(ids_BL, mask_BL, under))
+            under = [pieces[t].under(window, unknown) for t, window in parts]
+            options = {"splits": self._splits, "shares": self.shares_rows}
+            for call, ids_BL, mask_BL in packed(ids, batch_size, self._longest, self._pad, **options):
+                inputs = self._inputs(ids_BL, mask_BL, unknown_by_row(call, under))
+                yield call.at, self._states(self._params, *inputs)
 
         return read_windows(pieces, self._longest, self._width, run)
 
