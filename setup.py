@@ -30,6 +30,7 @@ EXTRAS = {
         "pyright[nodejs]==1.1.414",  # another version finds other things
         *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
         "symspellpy>=6.9",
+        "pandas",  # results as tables, and tables as rows
         *["PyYAML", "jsonschema"],  # check the manifests of launch/
         *EVAL,
         "flatbuffers",

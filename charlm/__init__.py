@@ -6,6 +6,7 @@
     charlm.noise("keyboard:0.1")("I did not see the cat.")
     charlm.robustness(tagger, test_rows).show()
     charlm.show(model, "I did not see teh cat.")
+    charlm.to_pandas(tagger(["I did not see teh cat."]))
 
 Importing it gives these functions (`charlm.api`), `from_pretrained` and `Pretrained` (`charlm.families.pretrained`),
 and imports no JAX until one of them is used. `charlm.main` is the command that trains, `charlm.predict` the one that
@@ -25,11 +26,23 @@ if TYPE_CHECKING:
     from charlm.api.noise import noise
     from charlm.api.reports import Report, robustness
     from charlm.api.showing import show
+    from charlm.api.tables import to_pandas
     from charlm.api.training import finetune
     from charlm.families.pretrained import Pretrained, from_pretrained
     from charlm.show.shown import Shown
 
-__all__ = ["Model", "Pretrained", "__version__", "finetune", "from_pretrained", "load", "noise", "robustness", "show"]
+__all__ = [
+    "Model",
+    "Pretrained",
+    "__version__",
+    "finetune",
+    "from_pretrained",
+    "load",
+    "noise",
+    "robustness",
+    "show",
+    "to_pandas",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -40,6 +53,8 @@ def __getattr__(name: str) -> object:
         from charlm.api import model as found
     elif name == "noise":
         from charlm.api import noise as found
+    elif name == "to_pandas":
+        from charlm.api import tables as found
     elif name in ("Pretrained", "from_pretrained"):
         from charlm.families import pretrained as found
     elif name == "finetune":  # a package, which can be called

@@ -1,6 +1,7 @@
 """One object for any model, `charlm.load("runs/hlm")`: its methods do what the model can, its call what it is for.
 
-Open it to add an ability. It wraps the predictors of the families and `charlm.finetune.predictor.FineTuned`.
+Open it to add an ability of pre-trained models; those of fine-tuned ones are in `charlm.api.fine_tuned`. It wraps the
+predictors of the families and `charlm.finetune.predictor.FineTuned`.
 """
 
 # To Python, a text is also an iterable of texts; here it is always one.
@@ -11,35 +12,33 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal, overload
 
 import numpy as np
 
-from charlm.api.results import Answer, Class, Encoding, Gap, Generation, Neighbor, Piece, Ranked, Score, Tag, Word
-from charlm.convert.heads import FINE_TUNED
+from charlm.api.fine_tuned import Labelling
+from charlm.api.loaded import rows_of
+from charlm.api.results import Encoding, Gap, Generation, Neighbor, Piece, Score, Word
+from charlm.api.streams import streamed
 from charlm.core.stores import here
 from charlm.core.types import Option
-from charlm.families.family import family
 from charlm.families.predictor import Fill, Predictor
-from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.pretrained import from_pretrained
 from charlm.families.sentences import SentenceSettings, read_settings, sentence_vectors
 from charlm.families.views import MOST_SHOWN
-from charlm.finetune.predictor import FineTuned
 from charlm.show.shown import Shown
-
-Found = TypeVar("Found")
 
 GAP = r"\[MASK(?::\d+)?\]"  # as `fill_mask` reads them, beside the mask token of a vocabulary
 
 
 def load(name_or_folder: str | os.PathLike[str], batch_size: int = 32, **options: Option) -> Model:
-    """Loads a model of any family, pre-trained or fine-tuned; nothing is downloaded.
+    """Loads a model of any family, pre-trained or fine-tuned; only "hf:NAME" is downloaded.
 
     Args:
       name_or_folder: a workdir of a run or one of its checkpoints; a folder or file of PyTorch weights, such as
         a model of Hugging Face; the name of a model that charlm carries (`charlm models` lists them) or of one in the
-        cache of huggingface_hub; or an address in an object store.
+        cache of huggingface_hub, "hf:NAME" for one on the hub; or an address in an object store.
       batch_size: texts that are read at a time.
       options: options of `charlm.from_pretrained`, such as `head="encoder"` or `dtype=jnp.bfloat16`.
 
@@ -50,7 +49,7 @@ def load(name_or_folder: str | os.PathLike[str], batch_size: int = 32, **options
     return Model(from_pretrained(here(path), **options), batch_size, path)
 
 
-class Model:
+class Model(Labelling):
     """A model that is applied to texts; `charlm.load` returns it.
 
     Every method takes one text, and returns one result, or several texts (any iterable), and returns a list. Called
@@ -67,38 +66,9 @@ class Model:
       abilities: the names of the methods that this model supports.
     """
 
-    def __init__(self, pretrained: Pretrained, batch_size: int = 32, path: str = "") -> None:
-        self.pretrained, self.batch_size, self.path = pretrained, batch_size, path or str(pretrained.folder)
-
     def __repr__(self) -> str:
         task = f", fine-tuned for {self.task}" if self.task else ""
         return f"<{self.pretrained.title} from {self.path}{task}: it can {', '.join(self.abilities)}>"
-
-    @functools.cached_property
-    def _fine_tuned(self) -> FineTuned | None:
-        """The model with its task; None if it was fine-tuned for none."""
-        made = "task" in self.pretrained.metadata or self.pretrained.head in FINE_TUNED
-        return FineTuned(self.pretrained, self.batch_size) if made else None
-
-    @functools.cached_property
-    def predictor(self) -> Predictor:
-        """The predictor of the model's family, without a head for labels."""
-        return family(self.pretrained.family).get_predictor().from_pretrained(self.pretrained)
-
-    @property
-    def task(self) -> str:
-        """The name of the task that the model was fine-tuned for; "" for none."""
-        return "" if self._fine_tuned is None else self._fine_tuned.task.name
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels that a fine-tuned model predicts; () if it predicts none."""
-        return () if self._fine_tuned is None else tuple(self._fine_tuned.task.labels)
-
-    @property
-    def abilities(self) -> tuple[str, ...]:
-        """The names of the methods that this model supports, first that which calling it stands for."""
-        return (*(() if self._fine_tuned is None else (self._fine_tuned.ability,)), *self.predictor.abilities)
 
     def __call__(self, texts: str | Iterable[str], *args: Any, **options: Any) -> Any:  # those of the method
         """Does what the model is for; see the class. Further arguments are those of the method."""
@@ -117,6 +87,27 @@ class Model:
         found = iter(self.encode([t for t, gap in zip(texts, gaps, strict=True) if not gap]) if not all(gaps) else [])
         return [next(filled if gap else found) for gap in gaps]
 
+    def stream(
+        self,
+        texts: Iterable[str | Sequence[Any]],
+        ability: str = "",
+        *,
+        progress: bool = False,
+        **options: Any,  # those of the method
+    ) -> Iterator[Any]:
+        """Yields the result for each text in order, reading only some texts ahead: for files larger than memory.
+
+        Args:
+          texts: texts; or, for abilities that read two ("classify" and "measure" with pairs, "answer"), pairs of them.
+          ability: the name of a method, such as "encode"; "": what the model is for, as calling it.
+          progress: show on standard error how many texts are done, and how many a second.
+          options: those of the method, such as `normalize=True` of "encode".
+
+        Raises:
+          ValueError: the model does not have the ability, or it does not go through texts one by one ("rank").
+        """
+        return streamed(self, texts, ability, progress, options)
+
     def gaps(self, text: str) -> int:
         """Returns how many gaps a text has for this model, such as "[MASK]"."""
         return len(self._gap.findall(text))
@@ -130,146 +121,6 @@ class Model:
             return re.compile(GAP)
         mask = tokenizer.special.mask
         return re.compile(GAP if mask is None else f"{GAP}|{re.escape(tokenizer.token(mask))}")
-
-    # What fine-tuned models do
-
-    def _need(self, ability: str) -> FineTuned:
-        """Returns the fine-tuned model; ValueError if the model is none, or one for another task."""
-        if self._fine_tuned is None:
-            raise ValueError(
-                f"{self.path} was fine-tuned for no task: it can {', '.join(self.abilities)}, not {ability}; "
-                "charlm.finetune(...) makes a model that can"
-            )
-        self._fine_tuned.require(ability)
-        return self._fine_tuned
-
-    @overload
-    def tag(self, texts: str, splitter: str = "rules", language: str = "en") -> list[Tag]: ...
-
-    @overload
-    def tag(
-        self, texts: Iterable[str | Sequence[str]], splitter: str = "rules", language: str = "en"
-    ) -> list[list[Tag]]: ...
-
-    def tag(
-        self, texts: str | Iterable[str | Sequence[str]], splitter: str = "rules", language: str = "en"
-    ) -> list[Tag] | list[list[Tag]]:
-        """Returns every word of a text with its tag, or a list of such lists.
-
-        Args:
-          texts: one text, or several; each of several may also be a list of words that are split already.
-          splitter, language: how texts are split into words; see `charlm.text.words.get_splitter`.
-
-        Raises:
-          ValueError: the model was not fine-tuned to tag.
-        """
-        model = self._need("tag")
-
-        def tagged(several: list[str | Sequence[str]]) -> list[list[Tag]]:
-            return [
-                [Tag(*row) for row in _rows(t.words, t.offsets, t.tags, t.probabilities)]
-                for t in model.tag(several, language, splitter)
-            ]
-
-        return self._each(texts, tagged)
-
-    @overload
-    def classify(self, texts: str, pairs: str | None = None) -> Class: ...
-
-    @overload
-    def classify(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[Class]: ...
-
-    def classify(
-        self, texts: str | Iterable[str], pairs: str | Iterable[str | None] | None = None
-    ) -> Class | list[Class]:
-        """Returns the class of a text, or a list of classes.
-
-        Args:
-          pairs: the second text of each, if the model reads pairs.
-
-        Raises:
-          ValueError: the model was not fine-tuned to classify, or `pairs` are not as many as texts.
-        """
-        model = self._need("classify")
-
-        def classified(several: list[str]) -> list[Class]:
-            return [
-                Class(p.label, max(p.probabilities), dict(zip(self.labels, p.probabilities, strict=True)))
-                for p in model.classify(several, _as_list(pairs))
-            ]
-
-        return self._each(texts, classified)
-
-    @overload
-    def measure(self, texts: str, pairs: str | None = None) -> float: ...
-
-    @overload
-    def measure(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[float]: ...
-
-    def measure(
-        self, texts: str | Iterable[str], pairs: str | Iterable[str | None] | None = None
-    ) -> float | list[float]:
-        """Returns the number that a model of regression predicts for a text (with its pair), or a list of numbers.
-
-        Raises:
-          ValueError: the model was not fine-tuned on numbers, or `pairs` are not as many as texts.
-        """
-        model = self._need("measure")
-        return self._each(texts, lambda several: model.measure(several, _as_list(pairs)))
-
-    @overload
-    def answer(self, questions: str, contexts: str) -> Answer: ...
-
-    @overload
-    def answer(self, questions: Iterable[str], contexts: str | Iterable[str]) -> list[Answer]: ...
-
-    def answer(self, questions: str | Iterable[str], contexts: str | Iterable[str]) -> Answer | list[Answer]:
-        """Returns the answer to a question in a context, or a list of answers.
-
-        Args:
-          contexts: the context of each question, or one for all.
-
-        Raises:
-          ValueError: the model was not fine-tuned to answer, or `contexts` are not as many as questions.
-        """
-        model = self._need("answer")
-        task: Any = model.task  # a question-answering task, as `_need` has checked
-
-        def answered(several: list[str]) -> list[Answer]:
-            of_each = [contexts] * len(several) if isinstance(contexts, str) else list(contexts)
-            found = []
-            for prediction in model.answer(several, of_each):
-                candidates = tuple(Answer(c.text, c.start, c.end, c.probability) for c in prediction.candidates)
-                left = max(0.0, 1.0 - sum(c.probability for c in candidates))
-                best = candidates[0] if candidates and task.answer(prediction) else Answer("", 0, 0, left)
-                found.append(Answer(best.text, best.start, best.end, best.probability, candidates))
-            return found
-
-        return self._each(questions, answered)
-
-    def rank(self, query: str, passages: Iterable[str]) -> list[Ranked]:
-        """Returns the passages, those first that answer the query best.
-
-        Raises:
-          ValueError: the model was not fine-tuned to rank, or `passages` is one string.
-        """
-        texts = passages if isinstance(passages, str) else list(passages)
-        scores = self._need("rank").rank(query, texts)
-        found = [Ranked(text, score, n) for n, (text, score) in enumerate(zip(texts, scores, strict=True))]
-        return sorted(found, key=lambda one: -one.score)
-
-    def predict(self, files: str | Iterable[str]) -> list[tuple[str, Any]]:  # as JSON has it, of each task its own
-        """Returns id and prediction of every example of files in the format of the model's task.
-
-        Raises:
-          ValueError: the model was fine-tuned for no task, or a file cannot be read.
-        """
-        if self._fine_tuned is None:
-            self._need("predict")
-        assert self._fine_tuned is not None  # or that has raised
-        return self._fine_tuned.predict_files([files] if isinstance(files, str) else list(files))
-
-    # What pre-trained models do
 
     def _able(self, ability: str) -> Predictor:
         """Returns the predictor; ValueError, naming the abilities, if the model does not have this one."""
@@ -408,12 +259,11 @@ class Model:
         """Returns how likely a text is, or a list of such scores; ValueError if the model scores no texts."""
 
         def scored(several: list[str]) -> list[Score]:
-            return [
-                Score(
-                    s.log_prob, s.bits_per_char, tuple(Piece(*row) for row in _rows(s.pieces, s.offsets, s.log_probs_P))
-                )
-                for s in self._able("score").score(several, self.batch_size)
-            ]
+            found = []
+            for one in self._able("score").score(several, self.batch_size):
+                pieces = tuple(Piece(*row) for row in rows_of(one.pieces, one.offsets, one.log_probs_P))
+                found.append(Score(one.log_prob, one.bits_per_char, pieces))
+            return found
 
         return self._each(texts, scored)
 
@@ -455,21 +305,3 @@ class Model:
           ValueError: the model has nothing to show, the text has no words, or `most` is not positive.
         """
         return Shown(f"{self.pretrained.title} from {self.path}", self.predictor.views(text, most))
-
-    def _each(self, texts: Any, work: Callable[[list[Any]], list[Found]]) -> Any:  # as the method's overloads say
-        """Returns the result for one text, or the list of results for several."""
-        if isinstance(texts, str):
-            return work([texts])[0]
-        several = list(texts)
-        return work(several) if several else []
-
-
-def _as_list(pairs: str | Iterable[str | None] | None) -> list[str | None] | None:
-    return [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
-
-
-# The values are labels or numbers.
-def _rows(words: Iterable[str], offsets: Iterable[tuple[int, int]], *values: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Returns (word, start, end, value, ...) for each word; arrays of numbers give Python's own."""
-    plain = [getattr(column, "tolist", lambda column=column: column)() for column in values]
-    return [(word, start, end, *rest) for word, (start, end), *rest in zip(words, offsets, *plain, strict=True)]

@@ -81,7 +81,7 @@ def find_state(path: str | os.PathLike[str]) -> Path:
     """Returns the file to read: `path` itself, or in a folder the first of `LONE_FILES`, `INDEXES` and any other index.
 
     Args:
-      path: file or folder; if neither exists, the name of a model in the cache of huggingface_hub.
+      path: file or folder; if neither exists, the name of a model, see `charlm.convert.hub.find_cached`.
 
     Raises:
       ValueError: there is no state dict.

@@ -26,6 +26,7 @@ _PACKAGES = {
     "faiss": _Package("faiss-cpu", "search"),
     "flatbuffers": _Package("flatbuffers", "export"),
     "matplotlib": _Package("matplotlib", "eval"),
+    "pandas": _Package("pandas", ""),
     "pyarrow": _Package("pyarrow", ""),
     "prometheus_client": _Package("prometheus-client", "serve"),
     "scipy": _Package("scipy", "eval"),

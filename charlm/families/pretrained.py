@@ -120,13 +120,13 @@ def is_encoder(pretrained: Pretrained) -> bool:
 
 
 def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str = "", **changes: Option) -> Pretrained:
-    """Loads a model onto the first device; nothing is downloaded.
+    """Loads a model onto the first device; only what is named by "hf:" is ever downloaded.
 
     Args:
       path: a workdir or one of its checkpoints; a checkpoint made by an import or `save_pretrained`; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
         CharBERT; or, if there is no such file or folder, the name of a model that charlm carries (`charlm models` lists
-        them) or of one in the cache of huggingface_hub.
+        them) or of one in the cache of huggingface_hub; "hf:NAME" downloads one from the hub.
       family: name of the family, see `charlm.families.family`. Needed only if an old config does not name it; an error
         if the model is of another family.
       head: keep only this head, such as "encoder"; "": the whole model.
