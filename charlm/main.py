@@ -38,6 +38,11 @@ _PLAIN = flags.DEFINE_bool(
     False,
     "Show no progress bar; without a terminal, or with the environment variable NO_COLOR, there is none.",
 )
+_JSON = flags.DEFINE_bool(
+    "json",
+    False,
+    "Also print metrics on standard output as they come, one JSON object a line, as in metrics.jsonl: for programs.",
+)
 _MULTIHOST = flags.DEFINE_bool(
     "multihost",
     False,
@@ -74,12 +79,14 @@ def main(config: ml_collections.ConfigDict) -> None:
     use_one_arena()
     from charlm.core import hosts  # imported late, so that --help and wrong options do not import jax
     from charlm.core.followers import mirrored_by_all
+    from charlm.core.metric_writer import print_metrics
     from charlm.core.progress_bar import use_plain_output
     from charlm.finetune.run import fine_tune
     from charlm.training.stages import pretrain
 
     if _PLAIN.value:
         use_plain_output()
+    print_metrics(_JSON.value)
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
         hosts.start(*manual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 
 import pytest
@@ -25,8 +26,10 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     flags = overrides(trained.config, train__steps=3, train__eval_every=3, train__examples=1)
     command = [f"--config={TINY}", *flags]
     with on_devices(1):
-        done = main(*command, cwd=tmp_path)
+        done = main(*command, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert done.stdout == (tmp_path / "runs" / "hlm_base_tiny" / "metrics.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in done.stdout.splitlines()][-1] == 3
     assert "no --workdir given: writing to runs/hlm_base_tiny" in done.stderr
     bits = re.search(r"held-out bits a masked character: (\S+) before \(step 0\), (\S+) after \(step 3\)", done.stderr)
     assert 6.2 > float(bits[1]) > float(bits[2]) > 5
@@ -35,7 +38,7 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     assert (tmp_path / "runs" / "hlm_base_tiny" / "checkpoints" / "3").is_dir()
 
     again = main(*command, "--workdir=runs/hlm_base_tiny", cwd=tmp_path)
-    assert again.returncode == 0, again.stderr
+    assert (again.returncode, again.stdout) == (0, ""), again.stderr
     assert "runs/hlm_base_tiny holds a finished run of 3 steps: nothing to do" in again.stderr
     assert bits[0] in again.stderr
     other = main(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter
 
 METRICS_FILE = "metrics.jsonl"
+
+_printed = False  # whether the command line asked for metrics on standard output
+
+
+def print_metrics(wanted: bool) -> None:
+    """Chooses whether runs of this process also print their metrics on standard output, the same lines as in the file.
+
+    A run goes on if nobody reads them any more.
+    """
+    global _printed
+    _printed = wanted
+
+
+def _print(line: str) -> None:
+    try:
+        sys.stdout.write(line)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is left in the buffer would fail again at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def parse_line(line: str) -> dict[str, float] | None:
@@ -73,8 +94,11 @@ class MetricWriter:
         Raises:
           ValueError: they cannot be written.
         """
+        line = json.dumps({"step": step, **scalars}) + "\n"
+        if _printed:
+            _print(line)
         try:
-            self._file.write(json.dumps({"step": step, **scalars}) + "\n")
+            self._file.write(line)
             self._file.flush()
             if self._board is not None:
                 self._board.write(step, scalars)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
 import sys
 
 import pytest
+from small_run import ROOT
 
 from charlm.core.metric_writer import MetricWriter
 
@@ -113,3 +115,34 @@ def test_no_tensorboard_when_it_is_not(tmp_path, monkeypatch):
     write(tmp_path, [0, 2])
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
     assert len(lines(tmp_path)) == 2
+
+
+CODE = """
+import sys
+from charlm.core.metric_writer import MetricWriter, print_metrics
+print_metrics(True)
+writer = MetricWriter(sys.argv[1])
+for step in range(int(sys.argv[2])):
+    writer.write(step, {"loss": step / 2})
+writer.close()
+"""
+
+
+def test_lines_are_printed_for_a_program_that_reads_them(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path), "3"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (tmp_path / "metrics.jsonl").read_text()
+
+
+def test_a_run_goes_on_when_nobody_reads_its_lines_any_more(tmp_path):
+    steps = 3000  # more than a pipe holds
+    command = [sys.executable, "-c", CODE, str(tmp_path), str(steps)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == '{"step": 0, "loss": 0.0}\n'
+        process.stdout.close()
+        process.stdout = None
+        assert process.communicate()[1] == ""
+    assert process.returncode == 0
+    assert len(lines(tmp_path)) == steps
