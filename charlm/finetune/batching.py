@@ -19,14 +19,16 @@ from charlm.tasks.base import Row
 QUANTILES = (0.5, 0.9, 1.0)  # quantiles of the rows' lengths that become lengths of batches
 STEP = 8  # lengths of batches are rounded up to a multiple of this
 TRAINING_SLACK = 0.1  # share of room that a shape has beyond what was measured, for the other epochs
+FEW_POSITIONS = 128  # so many have a table row each: that costs little, and one shape fits whatever the text is
 MEASURED_GROUPS = 64  # number of batches of each length that a shape is measured on
 
 
 class Group(NamedTuple):
-    """The indices of the rows of one batch, and the length they are padded to."""
+    """The indices of the rows of one batch, the length they are padded to, and to how many; 0: to a whole batch."""
 
     length: int
     rows: list[int]
+    size: int = 0
 
 
 class TaskBatch(NamedTuple):
@@ -78,9 +80,9 @@ def epoch_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int,
 
 
 def eval_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) -> list[Group]:
-    """Returns batches of rows sorted by length, every row once."""
+    """Returns batches of rows sorted by length, every row once; each is padded to `batch_size` rows."""
     order = sorted(range(len(rows)), key=lambda index: rows[index].joined.length)
-    return _in_order(order, rows, lengths, batch_size)
+    return [group._replace(size=batch_size) for group in _in_order(order, rows, lengths, batch_size)]
 
 
 def _in_order(order: list[int], rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) -> list[Group]:
@@ -119,19 +121,26 @@ class Packer:
                 "devices the batch is spread over (mesh.data x mesh.fsdp)"
             )
         self._units, self._pieces, self._shards, self._slack = units, accumulation * shards, shards, slack
-        self._rows = batch_size // self._pieces
+        self._size = batch_size
         self._local = list(range(shards) if local is None else local)
-        self._shapes: dict[int, list[Any]] = {}  # by length; each family has a type of its own
+        self._shapes: dict[tuple[int, int], list[Any]] = {}  # by rows and length; each family has a type of its own
 
     def measure(self, rows: Sequence[Row], groups: Sequence[Group]) -> None:
-        """Adds a shape for the first groups of each length, unless a known shape fits them: every shape is compiled."""
-        for length in {group.length for group in groups}:
-            chosen = [group for group in groups if group.length == length][:MEASURED_GROUPS]
-            parts = [[row.joined for row in part] for group in chosen for part in self._cut(rows, group)]
-            known = self._shapes.setdefault(length, [])
+        """Adds a shape for the first groups of each size, unless a known shape fits them: every shape is compiled."""
+        alike: dict[tuple[int, int], list[Group]] = {}
+        for group in groups:
+            alike.setdefault((self._rows(group), group.length), []).append(group)
+        for (count, length), chosen in alike.items():
+            cut = [part for group in chosen[:MEASURED_GROUPS] for part in self._cut(rows, group)]
+            parts = [[row.joined for row in part] for part in cut]
+            known = self._shapes.setdefault((count, length), [])
             fits = lambda shape, parts=parts: all(self._units.pack(part, shape) is not None for part in parts)
-            if not any(map(fits, known)):
-                known.append(self._units.measure([part for part in parts if part], self._rows, length, self._slack))
+            if count * length > FEW_POSITIONS and not any(map(fits, known)):
+                known.append(self._units.measure([part for part in parts if part], count, length, self._slack))
+
+    def _rows(self, group: Group) -> int:
+        """Returns the number of rows that each piece of a group is padded to."""
+        return (group.size or self._size) // self._pieces
 
     def _cut(self, rows: Sequence[Row], group: Group) -> list[list[Row]]:
         """Returns the rows of each piece (shard of a micro-batch), dealt in turn so that all are about equally full."""
@@ -142,7 +151,7 @@ class Packer:
         found: list[int | None] = []
         for piece in range(self._pieces):
             part = group.rows[piece :: self._pieces]
-            found += [*part, *[None] * (self._rows - len(part))]
+            found += [*part, *[None] * (self._rows(group) - len(part))]
         return found
 
     def pack(self, rows: Sequence[Row], group: Group) -> Packed:
@@ -150,11 +159,11 @@ class Packer:
 
         Every process packs all shards, so that all choose the same shape.
         """
-        parts = self._cut(rows, group)
-        shapes = [*self._shapes.get(group.length, ()), self._units.widest(self._rows, group.length)]
+        parts, count = self._cut(rows, group), self._rows(group)
+        shapes = [*self._shapes.get((count, group.length), ()), self._units.widest(count, group.length)]
         tried = ([self._units.pack([row.joined for row in part], shape) for part in parts] for shape in shapes)
         packed = next(found for found in tried if all(part is not None for part in found))  # the widest fits any rows
-        targets = [_targets(part, self._rows, group.length, rows[group.rows[0]]) for part in parts]
+        targets = [_targets(part, count, group.length, rows[group.rows[0]]) for part in parts]
         here = [piece for piece in range(self._pieces) if piece % self._shards in self._local]
         own = lambda of: self._stack([of[piece] for piece in here])
         return Packed(TaskBatch(own(packed), own(targets)), sum(len(parts[piece]) for piece in here))

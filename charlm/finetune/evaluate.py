@@ -23,6 +23,8 @@ from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask, Row, TaskSums
 # Share of room that a shape has beyond the text it was measured on: for other texts, and for typos, which turn
 # occurrences of one word into different words.
 EVALUATION_SLACK = 0.25
+# Rows of the batch where there are so few: one sentence need not cost as much as a whole batch. Each is compiled.
+FEW_ROWS = (1, 4, 16)
 
 
 class Prepared(NamedTuple):
@@ -44,7 +46,8 @@ class Evaluator:
     def __init__(self, model: Pretrained, task: AnyTask, units: Units, mesh: Mesh, batch_size: int) -> None:
         self.task, self.units = task, units
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
-        self._batch_size = -(-batch_size // shards) * shards
+        self._batch_size, *few = (-(-size // shards) * shards for size in (batch_size, *FEW_ROWS))
+        self._few = [size for size in few if size < self._batch_size]
         # One packer for all texts, so that they share shapes: compiling a shape takes longer than running it.
         self.packer = Packer(
             units, self._batch_size, shards=shards, slack=EVALUATION_SLACK, local=local_shards(mesh, shards)
@@ -92,7 +95,8 @@ class Evaluator:
 
     def groups(self, rows: Sequence[Row]) -> list[Group]:
         """Returns the batches of rows, and adds shapes for them to the packer."""
-        groups = eval_groups(rows, grid(self.units.longest), self._batch_size)
+        size = next((few for few in self._few if len(rows) <= few), self._batch_size)
+        groups = eval_groups(rows, grid(self.units.longest), size)
         self.packer.measure(rows, groups)
         return groups
 

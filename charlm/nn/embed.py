@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.core import Scope
 from jax.typing import DTypeLike
 
 from charlm.nn.kernels import summed_in_float32, this_machine
@@ -51,7 +53,34 @@ def _uniform(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike, fan_in: i
     return jax.random.uniform(key, shape, dtype, -bound, bound)
 
 
-class Dense(nn.Module):
+class Held:
+    """Makes a module read the parameters that it has without a look at how they were initialised.
+
+    Flax traces the initialiser at every read, only to compare shapes: two fifths of the time to trace an HLM. A
+    parameter of another shape is left to flax, which says what is wrong.
+    """
+
+    scope: Scope | None
+
+    def param(self, name: str, init_fn: Initializer, *init_args: Any, **init_kwargs: Any) -> Any:  # as flax has it
+        """Returns a parameter; see `nn.Module.param`. The first of `init_args` is its shape."""
+        if self.scope is not None and self.scope.has_variable("params", name):
+            value = self.scope.get_variable("params", name)
+            if init_args and jnp.shape(value) == tuple(init_args[0]):
+                self.scope.reserve(name, "params")
+                return value
+        return super().param(name, init_fn, *init_args, **init_kwargs)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class LayerNorm(Held, nn.LayerNorm):
+    """`nn.LayerNorm`, see `layer_norm`."""
+
+
+class Embed(Held, nn.Embed):
+    """`nn.Embed`."""
+
+
+class Dense(Held, nn.Module):
     """`nn.Dense` that sums in float32, also in the gradients of kernel and bias; see `kernels.sum_dtype`."""
 
     features: int
@@ -80,9 +109,9 @@ def dense(features: int, fan_in: int, initializer: str, dtype: DTypeLike, name: 
     return Dense(features, dtype, kernel_init(initializer), bias_init(initializer, fan_in), name=name)
 
 
-def layer_norm(epsilon: float, dtype: DTypeLike, name: str | None = None) -> nn.LayerNorm:
+def layer_norm(epsilon: float, dtype: DTypeLike, name: str | None = None) -> LayerNorm:
     """Returns a LayerNorm with float32, two-pass statistics (the one-pass variance loses digits)."""
-    return nn.LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+    return LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:
@@ -152,12 +181,12 @@ class CharEmbed(nn.Module):
 
     @nn.compact
     def __call__(self, chars: jax.Array, deterministic: bool) -> jax.Array:
-        table = nn.Embed(self.vocab_size, self.hidden, embedding_init=table_init(self.initializer), name="table")
+        table = Embed(self.vocab_size, self.hidden, embedding_init=table_init(self.initializer), name="table")
         x = layer_norm(self.epsilon, jnp.float32, name="norm")(table(chars.astype(jnp.int32)))
         return nn.Dropout(self.dropout)(x, deterministic=deterministic).astype(self.dtype)
 
 
-class RelativeTable(nn.Module):
+class RelativeTable(Held, nn.Module):
     """The table of relative positions [2 * buckets, D] after LayerNorm, shared by the layers of an encoder.
 
     Row `bucket + buckets` holds the signed bucket of (query position - key position); He et al. (2021).

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from charlm.nn.embed import bias_init, kernel_init
+from charlm.nn.embed import Held, bias_init, kernel_init
 from charlm.nn.products import matmul
 
 
-class MixedDense(nn.Module):
+class MixedDense(Held, nn.Module):
     """A Dense layer over float32 states that multiplies in lower precision; it has the parameters of nn.Dense."""
 
     features: int

@@ -106,12 +106,14 @@ def _extends(code: int) -> bool:
     return unicodedata.category(chr(code)) in ("Mn", "Mc", "Me", "Cf") or code in _HALFWIDTH_VOICING
 
 
-def _unspaced(code: int) -> bool:
-    """Says whether a character of the basic plane is a word of its own."""
-    if not any(first <= code <= last for first, last in _UNSPACED_BLOCKS):
-        return False
-    category = unicodedata.category(chr(code))
-    return category[0] in "LNS" and category not in ("Nd", "Sc") and code not in _HALFWIDTH_VOICING
+def _unspaced() -> list[int]:
+    """Returns the characters of the basic plane that are words of their own, ascending."""
+    found = []
+    for code in itertools.chain(*(range(first, last + 1) for first, last in sorted(_UNSPACED_BLOCKS))):
+        category = unicodedata.category(chr(code))
+        if category[0] in "LNS" and category not in ("Nd", "Sc") and code not in _HALFWIDTH_VOICING:
+            found.append(code)
+    return found
 
 
 @functools.cache
@@ -125,10 +127,13 @@ def _classes() -> tuple[str, str, str, str]:
     ranges.
     """
     beyond = [*range(0x10000, 0x1AFF0), *range(0x1B170, 0x20000), *range(0xE0000, 0xE0200)]  # without kana
-    unspaced = _members(filter(_unspaced, range(0x10000))) + _ASTRAL_UNSPACED
-    letters = _members(c for c in range(0x10000) if (chr(c).isalnum() and not _unspaced(c)) or _extends(c))
+    basic, found = range(0x10000), _unspaced()
+    alone = frozenset(found)
+    extending = frozenset(filter(_extends, basic))
+    unspaced = _members(found) + _ASTRAL_UNSPACED
+    letters = _members(c for c in basic if (c not in alone and chr(c).isalnum()) or c in extending)
     word = f"(?>(?:[{letters}]++|(?=[{_ASTRAL}])[{_members(c for c in beyond if chr(c).isalnum() or _extends(c))}]++)+)"
-    marks, skin_tones = _members(filter(_extends, range(0x10000))), "\U0001f3fb-\U0001f3ff"
+    marks, skin_tones = _members(sorted(extending)), "\U0001f3fb-\U0001f3ff"
     extension = f"(?>(?:[{marks}]++|(?=[{_ASTRAL}])[{_members(filter(_extends, beyond))}{skin_tones}]++)*)"
     return letters, word, extension, unspaced
 

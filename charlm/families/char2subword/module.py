@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from charlm.nn.choices import InitializerName, Kernel
-from charlm.nn.embed import gelu, layer_norm, sinusoids, table_init
+from charlm.nn.embed import Embed, gelu, layer_norm, sinusoids, table_init
 from charlm.nn.kernels import attend
 from charlm.nn.mixed import MixedDense
 from charlm.nn.scan import in_turn
@@ -145,7 +145,7 @@ class Char2Subword(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.chars = nn.Embed(cfg.char_vocab_size, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        self.chars = Embed(cfg.char_vocab_size, cfg.hidden, embedding_init=table_init(cfg.initializer))
         self.dropout = nn.Dropout(cfg.dropout)
         layer = nn.remat(CharLayer, static_argnums=(3, 4)) if cfg.remat else CharLayer
         self.layer = [layer(cfg) for _ in range(cfg.layers)]

@@ -31,7 +31,7 @@ from jax.typing import DTypeLike
 
 from charlm.families.characterbert.characters import CHARACTER_ROWS, ELMO_SLOTS, PAD
 from charlm.families.subword.bert import BertConfig
-from charlm.nn.embed import Dense
+from charlm.nn.embed import Dense, Embed
 from charlm.nn.kernels import product
 
 CLOSED = 1.5  # initial bias of a filter, negated, in standard deviations of its products
@@ -103,7 +103,7 @@ class CharacterCNN(nn.Module):
             raise ValueError(f"words of {C} character slots, but the model has {cfg.char_slots}")
         ids_UC = jnp.where(chars_UC == 0, PAD, chars_UC.astype(jnp.int32))
         ids_UT = jnp.pad(ids_UC, ((0, 0), (0, max(cfg.windows))), constant_values=PAD)
-        table = nn.Embed(CHARACTER_ROWS, cfg.char_hidden, embedding_init=nn.initializers.normal(1.0), name="chars")
+        table = Embed(CHARACTER_ROWS, cfg.char_hidden, embedding_init=nn.initializers.normal(1.0), name="chars")
         x_UTE = table(ids_UT).astype(cfg.dtype)
         found = []
         for n, (width, filters) in enumerate(zip(cfg.windows, cfg.filters, strict=True)):

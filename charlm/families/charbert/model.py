@@ -24,7 +24,7 @@ from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.fusions import FUSIONS, layer_of
 from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
 from charlm.nn.blocks import block_class, check_inputs
-from charlm.nn.embed import table_init
+from charlm.nn.embed import Embed, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.masks import numbers_texts
 from charlm.nn.recurrent import BiGRU
@@ -129,7 +129,7 @@ class CharEncoder(nn.Module):
     def __call__(self, inputs: CharBertBatch) -> jax.Array:
         """Returns the vectors of tokens [B, L, D]; vectors of padding are meaningless."""
         cfg = self.config
-        embed = nn.Embed(cfg.char_vocab_size, cfg.char_hidden, embedding_init=table_init(cfg.initializer), name="table")
+        embed = Embed(cfg.char_vocab_size, cfg.char_hidden, embedding_init=table_init(cfg.initializer), name="table")
         # Row 0 gets no gradient, so it keeps its initial or loaded value, which is not zero (released code).
         is_zero_V1 = (jnp.arange(cfg.char_vocab_size) == 0)[:, None]
         table_VE = jnp.where(is_zero_V1, jax.lax.stop_gradient(embed.embedding), embed.embedding)

@@ -120,10 +120,9 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         )
 
     def widest(self, rows: int, length: int) -> BatchShape:
-        """Returns a shape with one table row for every position, as in the paper's reshape."""
-        none, all_of = (0,) * len(self._buckets), (rows * length,) * len(self._buckets)
-        masked = none if self.read == "none" else all_of
-        return BatchShape(1, rows, length, self._buckets, (*none[:-1], rows * length), masked, masked)
+        """Returns a shape with one row of a single table for every position, as in the paper's reshape."""
+        read = ({"none": 0, "first": rows, "all": rows * length}[self.read],)
+        return BatchShape(1, rows, length, self._buckets[-1:], (rows * length,), read, read)
 
     def pack(self, rows: Sequence[Joined], shape: BatchShape) -> WordBatch | None:
         """Returns the rows as tables of distinct words; None when they do not fit the shape."""

@@ -19,7 +19,7 @@ from jax.typing import DTypeLike
 from charlm.core.types import Option
 from charlm.nn.blocks import ACTIVATION_FUNCTIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
 from charlm.nn.choices import ActivationName, InitializerName, Kernel
-from charlm.nn.embed import dense, layer_norm, table_init
+from charlm.nn.embed import Embed, dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
 from charlm.nn.masks import counted, numbers_texts, real_positions, visible_keys
@@ -92,7 +92,7 @@ class BertEmbed(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        table = lambda rows: nn.Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
         self.token, self.position, self.type = (table(n) for n in (cfg.vocab_size, cfg.max_positions, cfg.type_vocab))
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
         self.dropout = nn.Dropout(cfg.dropout)

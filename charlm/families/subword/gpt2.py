@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 from charlm.core.types import Option
 from charlm.nn.blocks import BlockConfig, KeyValue, at_positions, block_class, check_block, check_inputs
 from charlm.nn.choices import ActivationName, InitializerName, Kernel
-from charlm.nn.embed import layer_norm, table_init
+from charlm.nn.embed import Embed, layer_norm, table_init
 from charlm.nn.kernels import product
 from charlm.nn.masks import counted, numbers_texts, real_positions, visible_keys
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
@@ -100,7 +100,7 @@ class GPT2Embed(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        table = lambda rows: nn.Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
         self.token, self.position = table(cfg.vocab_size), table(cfg.max_positions)
         self.dropout = nn.Dropout(cfg.embed_dropout)
 

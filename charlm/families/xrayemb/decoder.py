@@ -20,7 +20,7 @@ from jax.typing import DTypeLike
 from charlm.families.xrayemb.encoder import check_characters
 from charlm.families.xrayemb.lstm import LSTM, LSTMState
 from charlm.nn.choices import InitializerName
-from charlm.nn.embed import table_init
+from charlm.nn.embed import Embed, table_init
 from charlm.nn.mixed import MixedDense
 
 MAX_STEPS = 20  # as in the released code; counts the symbol that ends a word
@@ -139,7 +139,7 @@ class XRDecoder(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.chars = nn.Embed(cfg.char_vocab_size, cfg.char_embedding, embedding_init=table_init(cfg.initializer))
+        self.chars = Embed(cfg.char_vocab_size, cfg.char_embedding, embedding_init=table_init(cfg.initializer))
         self.start_projection = MixedDense(cfg.layers * cfg.hidden, cfg.initializer, cfg.dtype)
         widths = [cfg.char_embedding] + [cfg.hidden] * (cfg.layers - 1)
         self.lstm = [LSTM(width, cfg.hidden, cfg.dtype) for width in widths]

@@ -25,7 +25,7 @@ from charlm.core.types import ModelConfig, Option
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.xrayemb.lstm import LSTM
 from charlm.nn.choices import InitializerName
-from charlm.nn.embed import table_init
+from charlm.nn.embed import Embed, table_init
 from charlm.nn.mixed import MixedDense
 from charlm.nn.products import matmul
 from charlm.nn.sizes import is_symbolic
@@ -165,7 +165,7 @@ class Convolutions(nn.Module):
         """Returns float32 [U, 3 H]; there is no dropout inside, so `deterministic` has no effect."""
         cfg = self.config
         C = chars_UC.shape[1]
-        table_VE = nn.Embed(
+        table_VE = Embed(
             cfg.char_vocab_size, cfg.char_embedding, embedding_init=table_init(cfg.initializer), name="chars"
         ).embedding
         if is_symbolic(chars_UC.size) or len(table_VE) <= chars_UC.size:
@@ -226,7 +226,7 @@ class BiLSTM(nn.Module):
         cfg = self.config
         U, C = chars_UC.shape
         E = cfg.char_embedding
-        table = nn.Embed(cfg.char_vocab_size, E, embedding_init=table_init(cfg.initializer), name="chars")
+        table = Embed(cfg.char_vocab_size, E, embedding_init=table_init(cfg.initializer), name="chars")
         start_LH = self.param("start_state", nn.initializers.zeros, (2 * cfg.layers, cfg.hidden), jnp.float32)
         last_U = jnp.maximum(lengths(chars_UC), 1) - 1
         back_CU = _backwards(jnp.full_like(last_U, C - 1) if cfg.compat_padding else last_U, C)
