@@ -19,7 +19,7 @@ from charlm.tasks.base import Row
 QUANTILES = (0.5, 0.9, 1.0)  # quantiles of the rows' lengths that become lengths of batches
 STEP = 8  # lengths of batches are rounded up to a multiple of this
 TRAINING_SLACK = 0.1  # share of room that a shape has beyond what was measured, for the other epochs
-FEW_POSITIONS = 128  # so many have a table row each: that costs little, and one shape fits whatever the text is
+FEW_POSITIONS = 128  # of a batch of few rows: so many positions have a table row each
 MEASURED_GROUPS = 64  # number of batches of each length that a shape is measured on
 
 
@@ -135,7 +135,9 @@ class Packer:
             parts = [[row.joined for row in part] for part in cut]
             known = self._shapes.setdefault((count, length), [])
             fits = lambda shape, parts=parts: all(self._units.pack(part, shape) is not None for part in parts)
-            if count * length > FEW_POSITIONS and not any(map(fits, known)):
+            if count * self._pieces < self._size and count * length <= FEW_POSITIONS:
+                continue  # the widest shape fits whatever a few short texts hold, at little cost
+            if not any(map(fits, known)):
                 known.append(self._units.measure([part for part in parts if part], count, length, self._slack))
 
     def _rows(self, group: Group) -> int:

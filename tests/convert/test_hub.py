@@ -134,7 +134,7 @@ def test_what_the_hub_lacks_is_said_in_one_line(hub, tmp_path):
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:../x", "hf:a b", "hf:x@-y"])
 def test_names_that_no_model_has(name):
-    with pytest.raises(ValueError, match="expected hf:NAME or hf:OWNER/NAME|not a name that the hub allows"):
+    with pytest.raises(ValueError, match=r"expected hf:NAME or hf:OWNER/NAME|not a name that the hub allows"):
         find_cached(name)
 
 

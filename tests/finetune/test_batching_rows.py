@@ -66,10 +66,10 @@ def hlm_units(trained):
 def test_what_does_not_fit_the_measured_shape_takes_the_widest(hlm_units):
     texts = ["the the the the", "cat dog town mat house tree near old", "a on in to we"]
     made = [Row(hlm_units.join(e), n, {"weight": np.float32(1)}) for n, e in enumerate(hlm_units.encode(texts * 8))]
-    packer = Packer(hlm_units, 8)
-    groups = eval_groups(made, (16,), 8)
-    packer.measure(made[:1], eval_groups(made[:1], (16,), 8))
-    few = packer.pack(made[:1], eval_groups(made[:1], (16,), 8)[0]).batch
+    packer = Packer(hlm_units, 16)
+    groups = eval_groups(made, (16,), 16)
+    packer.measure(made[:1], eval_groups(made[:1], (16,), 16))
+    few = packer.pack(made[:1], eval_groups(made[:1], (16,), 16)[0]).batch
     many = [packer.pack(made, group).batch for group in groups]
     assert sum(x.shape[2] for x in many[-1].inputs.chars) > sum(x.shape[2] for x in few.inputs.chars)
     for group, batch in zip(groups, many, strict=True):
