@@ -75,6 +75,7 @@ def lince_sa(config: ml_collections.ConfigDict) -> None:
     """
     config.data.text = "sentence"
     config.data.label = "label"
+    config.data.id = "id"
     config.data.metric = "accuracy"
     config.optim.learning_rate = 5e-5
     config.train.epochs = 10
