@@ -130,6 +130,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"words per text, including [CLS] and [SEP], or words per step ({_defaults('words')})",
     )
     add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths (--words: mean)")
+    add("--pairs", action="store_true", help="inference: texts are pairs of sentences, as MRPC's; they are drawn, too")
     add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="words in scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of matrix products in all paths")
