@@ -51,8 +51,9 @@ class MaskedSubwords(NamedTuple):
 
 def subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns ids and mask [B, L] of texts or pairs, padded to the longest; without segments, which cost nothing."""
-    firsts, *seconds = zip(*map(sentences, texts), strict=True)
-    batch = tokenizer.pad(tokenizer.encode_batch(firsts, *seconds))
+    firsts = [sentences(text)[0] for text in texts]
+    seconds = [second for text in texts for second in sentences(text)[1:]]  # of none or of all
+    batch = tokenizer.pad(tokenizer.encode_batch(firsts, seconds or None))
     return batch.ids_BW, batch.mask_BW
 
 
