@@ -50,7 +50,7 @@ def charbert(config: ml_collections.ConfigDict) -> None:
 def xrayemb(config: ml_collections.ConfigDict) -> None:
     """Sets the values of XRayEmb on emoji (section 4.2).
 
-    The epoch is chosen by the score of Table 5, micro F1, which is the accuracy; the released code took macro F1.
+    The epoch is chosen by the score of XRayEmb's Table 5, micro F1: the accuracy. The released code took macro F1.
     """
     config.optim.head_learning_rate = 1e-3
     config.train.epochs = 3
@@ -75,6 +75,7 @@ def lince_sa(config: ml_collections.ConfigDict) -> None:
     """
     config.data.text = "sentence"
     config.data.label = "label"
+    config.data.id = "id"
     config.data.metric = "accuracy"
     config.optim.learning_rate = 5e-5
     config.train.epochs = 10

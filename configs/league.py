@@ -25,7 +25,7 @@ _NOISES = (
     "charbert_nlm", "char2subword", "spaces", "homoglyph", "leet", "ocr", "misspelling",
 )  # fmt: skip
 _CLAIMS = (
-    "hlm ahead of bert on all",  # HLM, tables 1 to 3
+    "hlm ahead of bert on all",  # HLM, tables 2 and 4
     "hlm ahead of bert on all under noise",  # HLM, section 4.2
     "hlm ahead of bert+symspell on all under noise",
     "hlm ahead of characterbert on all under noise",

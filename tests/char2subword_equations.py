@@ -1,18 +1,11 @@
 """Char2Subword's equations in NumPy (float64, loops), from the paper: no code was released with it.
 
-Names of tensors are those of the golden cases. The inputs and weights of a case are read, and its results made anew:
-
-    python tests/char2subword_equations.py tests/goldens/char2subword COPY
+Names of tensors are those of the golden cases, which `char2subword_goldens` makes by them.
 """
 
-import json
 import math
-import shutil
-import sys
-from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import load_file
 
 EPSILON = 1e-5
 erf = np.vectorize(math.erf)
@@ -92,30 +85,3 @@ def losses(table, ids, vectors, k, most=15):
     z = {name: np.array(values) for name, values in z.items()}
     z["total_mean"] = sum(z[name].mean() for name in ("cos", "l2", "nbr_self_included", "ce"))
     return z | {"avg_prec": z["prec_at_k"].mean()}
-
-
-def results(folder):
-    """Returns the results of the cases of a folder: for each file the arrays by name."""
-    meta = json.loads((folder / "module_meta.json").read_text(encoding="utf-8"))
-    found = {}
-    for path in sorted(folder.glob("module_*.npz")):
-        p = {name: value.astype(np.float64) for name, value in load_file(path.with_suffix(".safetensors")).items()}
-        about, rows = meta[path.stem], np.load(path)["char_ids"]
-        for scale in ("model", "head"):
-            words = [module(p, row[row != 0], about["layers"], about["heads"], scale)[0] for row in rows]
-            found.setdefault(path.name, {})[f"out_scale_d_{scale}"] = np.stack(words)
-    z = np.load(folder / "losses.npz")
-    table, vectors = z["E"].astype(np.float64), z["pred"].astype(np.float64)
-    return found | {"losses.npz": losses(table, z["y"], vectors, int(z["k"]))}
-
-
-def make(folder, copy):
-    """Writes a copy of the cases with results that are made anew."""
-    shutil.copytree(folder, copy)
-    for name, arrays in results(folder).items():
-        kept = dict(np.load(folder / name))
-        np.savez_compressed(copy / name, **kept | {key: value.astype(np.float32) for key, value in arrays.items()})
-
-
-if __name__ == "__main__":
-    make(*map(Path, sys.argv[1:3]))

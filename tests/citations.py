@@ -1,7 +1,7 @@
 """Lists every section, table, figure, equation, appendix and footnote of a paper that code and documents cite.
 
     python tests/citations.py              # all, with file, line and paper
-    python tests/citations.py --missing    # those that the paper does not have
+    python tests/citations.py --missing    # those that the paper does not have, or whose paper is not named
 
 The papers themselves are not needed: `PAPERS` says what each of the four has. Whether the cited part says what the text
 claims is for a reader to judge; this list says where to look.
@@ -28,11 +28,19 @@ KINDS = {  # the beginning of a word, in lower case -> what it cites
     "foot": "footnote",
 }
 _NUMBER = r"(?:[A-D]\.\d+|[A-D]|\d+(?:\.\d+)*)"
+_MORE = rf"(?:(?:,| and|,? or| to)\s+{_NUMBER}(?![\w]))*"
 _CITED = re.compile(
-    rf"(?<![\w-])(§|sections?|sec\.|tables?|figures?|fig\.|eq\.|equations?|appendix|algorithm|footnotes?)\s+({_NUMBER})"
-    rf"(?![\w])((?:(?:,| and|,? or| to)\s+{_NUMBER}(?![\w]))*)",
+    rf"(?<![\w-])(§|sections?|sec\.|tables?|figures?|fig\.|eq\.|equations?|appendix|algorithms?|footnotes?)\s+({_NUMBER}"
+    rf"(?![\w]){_MORE})",
     re.IGNORECASE,
 )
+_LETTERS = re.compile(r"[A-D]")  # the number of a part that begins so is one of an appendix
+PAGES = ("docs/papers.md",)  # whose tables cite sections by bare numbers in brackets
+_ALONE = r"(?:[A-D](?:\.\d)?|[1-6](?:\.\d)?)(?=[;)]|, )"
+# "(3.5, A.3)", "(4, Figure 4)", "(2.1, 4)", "of 4.1": bare numbers, in the pages above
+_BARE = re.compile(rf"\(({_ALONE}(?:, {_ALONE})*)|\bof ([1-6]\.\d)\b")
+# "(CharBERT, 3.5)", "(Aguilar et al., 2021, 3.3)": in all files
+_NAMED = re.compile(r"(?:HLM|CharBERT|Char2Subword|XRayEmb|et al\.,? \d{4}), ((?:[A-D]|[1-6])\.\d)()(?=[;).]|, )")
 
 
 class Paper(NamedTuple):
@@ -64,7 +72,8 @@ PAPERS = {
     "charbert": Paper(
         r"CharBERT|AdvBERT|Ma et al",
         _parts(
-            "1 2 3 3.1 3.2 3.3 3.4 3.5 3.6 4 4.1 4.2 4.3 4.4 4.5 4.6 5 5.1 5.2 5.3 6", table=4, figure=6, equation=8
+            "1 2 3 3.1 3.2 3.3 3.4 3.5 3.6 4 4.1 4.2 4.3 4.4 4.5 4.6 5 5.1 5.2 5.3 6",
+            table=4, figure=6, equation=8, footnote=2,
         ),
     ),
     "char2subword": Paper(
@@ -77,12 +86,20 @@ PAPERS = {
     ),
 }  # fmt: skip
 # Papers that are cited, too, and not listed above.
-OTHERS = r"(?<![A-Za-z])BERT,|Devlin|Vaswani|Radford|Chowdhery|Holtzman|Reimers|CharacterBERT|El Boukkouri"
-_FOLDERS = {"charbert": ("charbert", "text/symbols"), "hlm": ("hlm", "data/word_batch"), "other": ("characterbert",)}
+OTHERS = (
+    r"(?<![A-Za-z])BERT,\s*$|Devlin|Vaswani|Radford|Chowdhery|Holtzman|Reimers|CharacterBERT|El Boukkouri|Dao et al"
+)
+NAMES = {key: paper.named for key, paper in PAPERS.items()} | {"other": OTHERS}
+UNKNOWN = "unknown"  # the text does not say which paper it cites
+_FOLDERS = {
+    "charbert": ("charbert", "text/symbols"), "hlm": ("hlm", "data/word_batch"), "other": ("characterbert",),
+    "char2subword": ("char2subword", "configs/align", "statistics/test_statistics"),
+}  # fmt: skip
+_OWN = ("tests/citations.py", "tests/test_citations.py")  # whose citations are examples
 
 
 class Citation(NamedTuple):
-    """A part of a paper that a file cites; `paper` is a name of `PAPERS`, or "other"."""
+    """A part of a paper that a file cites; `paper` is a name of `PAPERS`, "other", or "unknown"."""
 
     file: str
     line: int
@@ -93,58 +110,81 @@ class Citation(NamedTuple):
     @property
     def exists(self) -> bool:
         """Whether the paper has this part; citations of other papers are not checked."""
-        return self.paper == "other" or self.number in PAPERS[self.paper].parts.get(self.kind, ())
+        return self.paper == "other" or (
+            self.paper in PAPERS and self.number in PAPERS[self.paper].parts.get(self.kind, ())
+        )
 
 
 def citations(root: Path = ROOT) -> Iterator[Citation]:
-    """Yields the citations in all Python and Markdown files that git knows, in the order of files and lines."""
+    """Yields the citations in all Python, Markdown and notebook files that git knows, in the order of files."""
     listed = subprocess.run(
-        ["git", "ls-files", "*.py", "*.md"], cwd=root, capture_output=True, text=True, check=True
+        ["git", "ls-files", "*.py", "*.md", "*.ipynb"], cwd=root, capture_output=True, text=True, check=True
     ).stdout.split()
-    for name in sorted(listed):
-        if not name.startswith("tests/") or "families" in name:
+    for name in sorted(set(listed) - set(_OWN)):
+        if (root / name).exists():
             yield from citations_in((root / name).read_text(encoding="utf-8"), name)
 
 
 def citations_in(text: str, name: str) -> Iterator[Citation]:
     """Yields the citations of one text.
 
-    The paper is the one named after it in the same brackets, else the one named last before it in the paragraph, else
-    that of the folder or heading.
+    The paper is the one named just before it in the same brackets, else the one named after it in them, else the one
+    named last before it in the paragraph, else that of the folder or heading.
 
     Args:
       name: the file's path, from the root.
     """
-    for match in _CITED.finditer(text):
-        paper = _paper_of(text, match.start(), match.end(), name)
-        kind = next(kind for begin, kind in KINDS.items() if match[1].lower().startswith(begin))
-        for number in re.findall(_NUMBER, f"{match[2]} {match[3]}"):
-            yield Citation(name, text.count("\n", 0, match.start()) + 1, paper, kind, number)
+    found = [(match.start(), match.end(), match[1].lower(), match[2]) for match in _CITED.finditer(text)]
+    for pattern in (_BARE, _NAMED) if name in PAGES else (_NAMED,):
+        found += [(match.end(), match.end(), "section", match[1] or match[2]) for match in pattern.finditer(text)]
+    for start, end, word, listed in sorted(found):
+        paper = _paper_of(text, start, end, name)
+        kind = next(kind for begin, kind in KINDS.items() if word.startswith(begin))
+        for number in _numbers(listed):
+            of = "appendix" if kind == "section" and _LETTERS.match(number) else kind
+            yield Citation(name, text.count("\n", 0, start) + 1, paper, of, number)
+
+
+def _numbers(listed: str) -> list[str]:
+    """Returns the numbers of "3, 4.1 and 5"; "3 to 6" and "3.1 to 3.3" name all numbers between, too."""
+    parts = re.findall(rf"(\bto\s+)?({_NUMBER})", listed)
+    numbers: list[str] = []
+    for to, number in parts:
+        if to and numbers:
+            chapter, _, last = number.rpartition(".")
+            dot = "." if chapter else ""
+            first = int(numbers[-1].rpartition(".")[2])
+            numbers += [f"{chapter}{dot}{n}" for n in range(first + 1, int(last))]
+        numbers.append(number)
+    return numbers
 
 
 def _paper_of(text: str, start: int, end: int, name: str) -> str:
-    before, after = (
-        text[max(0, start - (400 if name.endswith(".md") else 100)) : start],
-        re.split(r"[).;]", text[end : end + 60])[0],
-    )
-    before = re.split(r"\n\n|\n[-#|]", before)[-1]
-    known = {key: paper.named for key, paper in PAPERS.items()} | {"other": OTHERS}
-    for key, named in known.items():
+    before = re.split(r"\n\n|\n[-#|]", text[max(0, start - (400 if name.endswith(".md") else 160)) : start])[-1]
+    after = re.split(r"[).;\"|]|\n\s*[\"'#|]", text[end : end + 60])[0]
+    for key, named in NAMES.items():
+        if re.search(rf"(?:{named})[^.;()|]{{0,24}},?\s+$", before[-60:]):
+            return key
+    for key, named in NAMES.items():
         if re.search(named, after):
             return key
-    last = {key: max((m.end() for m in re.finditer(named, before)), default=-1) for key, named in known.items()}
+    own = [key for key, parts in _FOLDERS.items() if any(part in name for part in parts)]
+    own = own[-1:] if "other" in own else own  # the folder of CharacterBERT is none of CharBERT's
+    own += [key for key in PAPERS if key in name and key not in own]
+    last = {key: max((m.end() for m in re.finditer(named, before)), default=-1) for key, named in NAMES.items()}
     if max(last.values()) >= 0:
         return max(last, key=lambda key: last[key])
-    folders = {key: (key,) for key in PAPERS} | _FOLDERS
-    for key, parts in folders.items():
-        if any(part in name for part in parts):
-            return key
-    headings = re.findall(r"^#+ (.*)$", text[:start], re.MULTILINE) if name.endswith(".md") else []
-    for heading in reversed(headings):
-        for key, named in known.items():
+    return own[0] if own else _of_heading(text[:start], name)
+
+
+def _of_heading(before: str, name: str) -> str:
+    if not name.endswith(".md"):
+        return UNKNOWN
+    for heading in reversed(re.findall(r"^#+ (.*)$", before, re.MULTILINE)):
+        for key, named in NAMES.items():
             if re.search(named, heading):
                 return key
-    return "other" if not name.endswith(".md") else "hlm"
+    return UNKNOWN
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures the speed of HLM beside BERT, CANINE, ByT5 and the authors' own HLM, and that of charlm's other families.
+"""Measures the speed of HLM beside BERT, CharacterBERT, CANINE, ByT5 and the authors' own HLM, and other families'.
 
 It prints one JSON line for each figure, and tables.
 
@@ -15,7 +15,8 @@ default consecutive texts. Words are those of charlm's rule splitter, including 
 pieces a model cuts them into. Consecutive texts favour HLM: they have equally many of its words, so that HLM alone has
 no padding, and they share a topic, so that fewer words are distinct. `--drawn` is fairer: its texts come from all over
 the corpus and are half to one and a half times as long, and every model pads to the longest text of the batch. Padding
-never counts as words.
+never counts as words. With `--pairs`, drawn texts are pairs of sentences with the lengths of MRPC's, on which HLM's
+paper measures (section 4.5).
 
 What is timed is the way from arrays on the host to vectors that are ready on the device. In inference this includes
 HLM's search for distinct words, and `cache_cold` begins every run with an empty cache. In training, where other threads
@@ -130,6 +131,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"words per text, including [CLS] and [SEP], or words per step ({_defaults('words')})",
     )
     add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths (--words: mean)")
+    add("--pairs", action="store_true", help="inference: texts are pairs of sentences, as MRPC's; they are drawn, too")
     add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="words in scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of matrix products in all paths")

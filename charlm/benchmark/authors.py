@@ -19,6 +19,7 @@ import torch
 from charlm.benchmark.hlm import hlm_config
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
+from charlm.benchmark.text import sentences
 from charlm.core.types import Option
 
 RELEASED_CHARS = 1024  # rows of their character table
@@ -85,7 +86,7 @@ class AuthorsHLM(TorchRunner):
 
     def tokenise(self, texts: list[str], words: int) -> dict[str, np.ndarray]:
         """See `Runner`; uses their splitter and their padding."""
-        encoded = [self._tokenizer.encode(text) for text in texts]
+        encoded = [self._tokenizer.encode(*sentences(text)) for text in texts]
         host = self._tokenizer.prepare_model_inputs(encoded, out_format="numpy")
         host["attention_mask_sentence"] = np.ascontiguousarray(host["attention_mask_sentence"])
         return self._masked(host) if self._training else host

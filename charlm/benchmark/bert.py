@@ -16,6 +16,7 @@ import optax
 
 from charlm.benchmark.hlm import compile_first, device_name, hlm_config, jax_peak, jax_speed, program_text
 from charlm.benchmark.paths import TRAINING, UNPADDED, Job, Runner
+from charlm.benchmark.text import sentences
 from charlm.core import flops
 from charlm.core.hashed_keys import hashed
 from charlm.core.state import on_processor
@@ -49,8 +50,10 @@ class MaskedSubwords(NamedTuple):
 
 
 def subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns ids and mask [B, L] of texts, padded to the longest."""
-    batch = tokenizer.pad(tokenizer.encode_batch(texts))
+    """Returns ids and mask [B, L] of texts or pairs, padded to the longest; without segments, which cost nothing."""
+    firsts = [sentences(text)[0] for text in texts]
+    seconds = [second for text in texts for second in sentences(text)[1:]]  # of none or of all
+    batch = tokenizer.pad(tokenizer.encode_batch(firsts, seconds or None))
     return batch.ids_BW, batch.mask_BW
 
 

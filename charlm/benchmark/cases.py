@@ -32,7 +32,7 @@ from charlm.benchmark.paths import (
     choose,
 )
 from charlm.benchmark.rounds import WorkerAnswers, measure
-from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, Corpus, TextShape
+from charlm.benchmark.text import CONSECUTIVE, DRAWN, FREQUENT, PAIRS, Corpus, TextShape
 from charlm.config import get_config, load_config_file
 from charlm.core.types import Option
 
@@ -76,6 +76,7 @@ class BenchmarkSettings:
     words: int | None = None
     lengths: tuple[int, ...] = LENGTHS
     drawn: bool = False
+    pairs: bool = False
     remat: bool = False
     dtype: str = "float32"
     bert_vocab: str = ""
@@ -91,6 +92,7 @@ def settings_of(args: argparse.Namespace) -> BenchmarkSettings:
     names = {field.name for field in dataclasses.fields(BenchmarkSettings)}
     chosen: dict[str, Option] = {name: value for name, value in vars(args).items() if name in names}
     chosen |= {name: tuple(value) for name, value in chosen.items() if isinstance(value, list)}
+    chosen["drawn"] = args.drawn or args.pairs
     return BenchmarkSettings(**chosen)
 
 
@@ -174,6 +176,8 @@ def _texts(case: str, settings: BenchmarkSettings, corpus: Corpus, shape: TextSh
     """Returns the texts of a batch; for the generator, the words of its steps."""
     if case == GENERATOR:
         return corpus.frequent(shape, VOCABULARY, LONGEST)
+    if settings.pairs:
+        return corpus.pairs(shape)
     return corpus.drawn(shape)[0] if settings.drawn else corpus.texts(shape)
 
 
@@ -181,7 +185,7 @@ def _about(case: str, settings: BenchmarkSettings, texts: list[list[str]]) -> li
     """Returns, for each batch, the fields of all its figures: every choice that distinguishes two measurements."""
     chosen = {
         "text": settings.text,
-        "texts": DRAWN if settings.drawn else CONSECUTIVE,
+        "texts": PAIRS if settings.pairs else DRAWN if settings.drawn else CONSECUTIVE,
         "models": SMOKE if settings.smoke else PUBLISHED,
         "config": settings.config,
         "dtype": settings.dtype,

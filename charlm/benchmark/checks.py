@@ -24,6 +24,7 @@ READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other
     "attention_kernel": cases.WITH_CONFIG,
     "bert_vocab": (*cases.WITH_HLM, *cases.SPELLED, ACCELERATOR),
     "drawn": (*cases.WITH_CONFIG, *cases.SPELLED),
+    "pairs": (INFERENCE,),
     **dict.fromkeys(("batch", "words"), (INFERENCE, TRAINING, cases.MEMORY, *MORE, ATTENTION)),
     "compile": (*cases.TIMED, ACCELERATOR),
     "profile": cases.TIMED,
@@ -69,8 +70,10 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
     _check_minutes(args.minutes)
     settings = cases.settings_of(args)
     for shape in (shape for case in chosen if case in cases.CASES for shape in cases.shapes_of(case, settings)):
-        if args.drawn:
+        if settings.drawn:
             shape.drawn_lengths()
+        if settings.pairs:
+            shape.check_pairs()
     if "parity" in chosen:
         standalone.check_parity()
     if ATTENTION in chosen:

@@ -17,6 +17,7 @@ import ml_collections
 import numpy as np
 
 from charlm.benchmark.paths import PRODUCT, REMAT, TRAINING, UNPADDED, Job, Runner, product_speed
+from charlm.benchmark.text import sentences
 from charlm.config import load_config_file
 from charlm.core import flops
 from charlm.core.cache import WordCache
@@ -120,13 +121,15 @@ class _HLM(Runner):
         self.about = {"device": device_name(), "parameters_dtype": "float32"}
 
     def chars(self, texts: list[str], words: int) -> np.ndarray:
-        """Returns the characters [B, W, C] of texts, with a new encoder, whose cache is empty."""
+        """Returns the characters [B, W, C] of texts or pairs, with a new encoder, whose cache is empty."""
         encoder = WordEncoder(self._vocab, self.slots)
         chars_BWC = np.zeros((len(texts), words, self.slots), np.uint16)
         for b, text in enumerate(texts):
-            rows_WC = rows_of(self.record([text], encoder), self.slots)
-            chars_BWC[b, 0, 0], chars_BWC[b, len(rows_WC) + 1, 0] = CLS, SEP
-            chars_BWC[b, 1 : len(rows_WC) + 1] = rows_WC
+            chars_BWC[b, 0, 0], at = CLS, 1
+            for part in sentences(text):
+                rows_WC = rows_of(self.record([part], encoder), self.slots)
+                end = at + len(rows_WC)
+                chars_BWC[b, at:end], chars_BWC[b, end, 0], at = rows_WC, SEP, end + 1
         return chars_BWC
 
     def record(self, texts: list[str], encoder: WordEncoder) -> EncodedRecord:

@@ -71,6 +71,7 @@ PATHS = {
     "table_remat": PathInfo("hlm", (TRAINING,), ours=True),
     "bert": PathInfo("bert", (*_BOTH, FULL_MODE, CHARBERT)),
     "bert_unpadded": PathInfo("bert", (INFERENCE,)),
+    "characterbert": PathInfo("characterbert", (INFERENCE,)),
     "hf_bert": PathInfo("peers", _BOTH, _TORCH),
     "hf_bert_sorted": PathInfo("peers", (INFERENCE,), _TORCH),
     "canine": PathInfo("peers", (INFERENCE,), _TORCH),

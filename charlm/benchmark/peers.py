@@ -7,7 +7,7 @@ model reads texts as its own tokenizer cuts them, padded to the longest text of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ import transformers
 from charlm.benchmark.bert import MaskedSubwords, masked_subwords, subwords
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
+from charlm.benchmark.text import sentences
 from charlm.core.types import ModelConfig, Option
 from charlm.text.subwords import SubwordTokenizer
 
@@ -41,15 +42,22 @@ def make(job: Job) -> Runner:
 
 def code_points(texts: list[str], multiple: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns CANINE's ids, one for each character, and the mask, [B, L]; L is a multiple of the downsampling rate."""
-    rows = [np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) for text in texts]
-    rows = [np.concatenate([[CANINE_CLS], row, [CANINE_SEP]]) for row in rows]
-    return _padded(rows, CANINE_PAD, multiple)
+    read = lambda part: np.frombuffer(part.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _padded(_joined(texts, read, [CANINE_CLS], [CANINE_SEP]), CANINE_PAD, multiple)
 
 
 def utf8_bytes(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """Returns ByT5's ids, one for each byte, and the mask, [B, L]."""
-    rows = [np.frombuffer(text.encode("utf-8", "replace"), np.uint8).astype(np.int64) + BYT5_OFFSET for text in texts]
-    return _padded([np.concatenate([row, [BYT5_END]]) for row in rows], BYT5_PAD, 1)
+    read = lambda part: np.frombuffer(part.encode("utf-8", "replace"), np.uint8).astype(np.int64) + BYT5_OFFSET
+    return _padded(_joined(texts, read, [], [BYT5_END]), BYT5_PAD, 1)
+
+
+def _joined(
+    texts: list[str], read: Callable[[str], np.ndarray], before: list[int], after: list[int]
+) -> list[np.ndarray]:
+    """Returns the ids of each text or pair, with those before it and those after each sentence."""
+    rows = [[part for sentence in sentences(text) for part in (read(sentence), after)] for text in texts]
+    return [np.concatenate([before, *row]).astype(np.int64) for row in rows]
 
 
 def _padded(rows: list[np.ndarray], pad: int, multiple: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
 """The texts of the benchmark, the same for every path, and BERT's vocabulary.
 
-Texts are substrings of one corpus, either consecutive or drawn from all over it. Open it to see how texts of equal
-length in words are chosen.
+Texts are substrings of one corpus, either consecutive or drawn from all over it, or pairs of the latter. Open it to see
+how texts of equal length in words are chosen.
 """
 
 from __future__ import annotations
@@ -30,8 +30,12 @@ log = logging.getLogger("charlm")
 BERT_PIECES = 30_522  # size of the vocabulary of BERT-base, uncased
 LEARNED_CHARS = 50_000_000  # maximum text for learning a vocabulary, so that it takes minutes for any corpus
 TRAINED = "trained on this corpus, which favours BERT"
-CONSECUTIVE, DRAWN, FREQUENT = "consecutive", "drawn", "frequent words"
+CONSECUTIVE, DRAWN, PAIRS, FREQUENT = "consecutive", "drawn", "pairs, drawn", "frequent words"
+PAIR = "\x1f"  # stands between the two sentences of a pair; Unicode's separator of units
+SHORTER = 0.4  # least share of a pair's words in either sentence: MRPC's shorter one has 2/3 of the longer one's words
 DRAWN_FROM = 64  # drawn texts are spread over this many times their own words, or over a smaller corpus
+SPECIALS = 3  # [CLS] and two [SEP] of a pair
+ENDS = (".", "!", "?")
 _BETWEEN = "\n\n"
 
 
@@ -60,6 +64,13 @@ class TextShape:
         made = [self.words + round(most * (2 * i - self.batch + 1) / (self.batch - 1)) for i in range(self.batch)]
         random.Random(0).shuffle(made)
         return made
+
+    def check_pairs(self) -> None:
+        """Raises ValueError if the shape is too small for pairs, or for lengths to vary."""
+        if min(self.drawn_lengths()) < SPECIALS + 2:
+            raise ValueError(
+                f"--pairs: {self} are too few: expected {SPECIALS + 2} words in the shortest pair at least"
+            )
 
 
 class Corpus:
@@ -121,16 +132,19 @@ class Corpus:
             made.append(text)
         return made
 
-    def drawn(self, shape: TextShape, batches: int = 1) -> list[list[str]]:
+    def drawn(self, shape: TextShape, batches: int = 1, specials: int = 2) -> list[list[str]]:
         """Returns batches of texts from all over the corpus, with the lengths of `TextShape.drawn_lengths`.
 
         The texts of a batch are cut as in `texts`, never overlap, and are spread evenly over the corpus; the texts of
         other batches lie between them. The first batch does not depend on the number of batches.
 
+        Args:
+          specials: how many of the words of each text are special ones, which are not cut from the corpus.
+
         Raises:
           ValueError: the shape is too small for lengths to vary, or the corpus has too few words.
         """
-        rooms = [words - 2 for words in shape.drawn_lengths()]
+        rooms = [words - specials for words in shape.drawn_lengths()]
         needed = sum(rooms)
         spans = self._words(DRAWN_FROM * needed)[1][: DRAWN_FROM * needed]
         free = max(0, len(spans) - needed)
@@ -143,6 +157,21 @@ class Corpus:
                 batch.append(text)
             made.append(batch)
         return made
+
+    def pairs(self, shape: TextShape) -> list[str]:
+        """Returns pairs of adjacent stretches from all over the corpus, with the lengths of `TextShape.drawn_lengths`.
+
+        They have the lengths of MRPC's sentences, of 5 to 40 words, the shorter with at least two thirds as many as the
+        longer (Dolan and Brockett, 2005), for pairs of 23 to 69 words with [CLS] and two [SEP]. A pair is parted at the
+        end of a sentence if one lies in these bounds. Its halves go on in the same text, but are no paraphrases.
+
+        Raises:
+          ValueError: the shape is too small, or the corpus has too few words.
+        """
+        shape.check_pairs()
+        (texts,) = self.drawn(shape, specials=SPECIALS)
+        draw = random.Random(1)
+        return [_parted(text, draw.uniform(SHORTER, 1 - SHORTER)) for text in texts]
 
     def _cut(self, spans: list[Span], at: int, room: int, shape: TextShape) -> tuple[str, int]:
         """Returns the first text of `room` words at or after word `at` that the splitter cuts alike out of its context.
@@ -215,6 +244,28 @@ class Corpus:
         return SubwordTokenizer.load(path, lowercase=True)
 
 
+def sentences(text: str) -> list[str]:
+    """Returns the two sentences of a pair, or the text itself."""
+    return text.split(PAIR)
+
+
+def _parted(text: str, share: float) -> str:
+    """Returns a text as a pair, which has a share of its words in the first sentence, or nearly so.
+
+    Raises:
+      ValueError: the splitter would cut the words otherwise wherever the text is parted.
+    """
+    splitter = RulesSplitter()
+    spans = splitter.spans(text)
+    inside = [n for n in range(1, len(spans)) if SHORTER <= n / len(spans) <= 1 - SHORTER] or range(1, len(spans))
+    ended = lambda n: text[spans[n - 1][0] : spans[n - 1][1]] in ENDS
+    for n in sorted(inside, key=lambda n: (not ended(n), abs(n - share * len(spans)))):
+        first, second = text[: spans[n - 1][1]], text[spans[n][0] :]
+        if (len(splitter.spans(first)), len(splitter.spans(second))) == (n, len(spans) - n):
+            return first + PAIR + second
+    raise ValueError(f"--pairs: no place to part {text!r:.80}")
+
+
 def _train_wordpiece(documents: Iterator[str], path: Path) -> None:
     """Trains a vocabulary by the recipe of `tokenizers` for BERT: lower case, pieces that occur at least twice."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -247,6 +298,6 @@ def load_wordpiece(path: str) -> SubwordTokenizer:
 
 def distinct_share(texts: list[str]) -> float:
     """Returns the share of distinct words; [CLS] and [SEP] of every text count as words."""
-    splitter = RulesSplitter()
-    words = [text[start:end] for text in texts for start, end in splitter.spans(text)]
-    return (len(set(words)) + 2) / (len(words) + 2 * len(texts))
+    splitter, parts = RulesSplitter(), [part for text in texts for part in sentences(text)]
+    words = [part[start:end] for part in parts for start, end in splitter.spans(part)]
+    return (len(set(words)) + 2) / (len(words) + len(texts) + len(parts))

@@ -1,4 +1,4 @@
-"""The optimizer of every run: AdamW with warm-up, decay and gradient clipping (HLM, section 3.5).
+"""The optimizer of every run: AdamW with warm-up and linear decay (HLM, section 3.5), and gradient clipping.
 
 Open it to change the learning-rate schedules, or which parameters have weight decay or are frozen.
 """

@@ -86,6 +86,8 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         (["--case=inference", "--remat"], "--remat is read by training_step, memory"),
         (["--case=inference", "--lengths", "4"], "--lengths is read by scaling"),
         (["--case=parameters", "--drawn"], "--drawn is read by inference, training_step, scaling, memory"),
+        (["--case=training_step", "--pairs"], "--pairs is read by inference: choose one of these with --case"),
+        (["--case=inference", "--pairs", "--words=8"], "--pairs: 32 x 8 words are too few: expected 5 words in the"),
         (["--case=parameters", "--text=x.txt"], "--text is read by input_pipeline, collectives, inference"),
         (["--case=startup", "--config=configs/hlm_large.py"], "--config is read by parameters, input_pipeline"),
         (["--case=memory", "--case=parity", "--repeats=3"], "--repeats is read by startup, input_pipeline, inference"),

@@ -14,7 +14,7 @@ from charlm.benchmark import worker
 from charlm.benchmark.bert import BertInference, BertTraining
 from charlm.benchmark.hlm import HLMInference, HLMTraining
 from charlm.benchmark.paths import PATHS, TRAINING, UNPADDED, choose
-from charlm.benchmark.text import TextShape
+from charlm.benchmark.text import PAIR, TextShape
 
 
 def test_the_four_ways_of_hlm_give_the_same_vectors(tmp_path):
@@ -223,7 +223,16 @@ def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
     names, reasons = choose("inference", (), False, "")
     unpadded = ["cache_cold_unpadded", "cache_warm_unpadded"]
-    assert names == ["reshape", "table", "cache_cold", "cache_warm", *unpadded, "bert", "bert_unpadded"]
+    assert names == [
+        "reshape",
+        "table",
+        "cache_cold",
+        "cache_warm",
+        *unpadded,
+        "bert",
+        "bert_unpadded",
+        "characterbert",
+    ]
     assert set(reasons) == {"hf_bert", "hf_bert_sorted", "canine", "byt5", "authors_hlm"}
     said = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
     assert all(why.startswith("torch") and said in why for why in (reasons["hf_bert"], reasons["canine"]))
@@ -245,6 +254,13 @@ def test_peers_read_what_their_tokenizers_give(tmp_path):
     ):
         for text, ids, mask in zip(texts, *ours, strict=True):
             assert ids[mask].tolist() == tokenizer(text)["input_ids"]
+    pairs = [PAIR.join(texts), PAIR.join(reversed(texts))]
+    for ours, tokenizer in (
+        (code_points(pairs, 4), transformers.CanineTokenizer()),
+        (utf8_bytes(pairs), transformers.ByT5Tokenizer()),
+    ):
+        for pair, ids, mask in zip(pairs, *ours, strict=True):
+            assert ids[mask].tolist() == tokenizer(*pair.split(PAIR))["input_ids"]
     assert code_points(texts, 4)[0].shape[1] == 12  # 11 code points, to a multiple of four
     assert utf8_bytes(texts)[0].shape[1] == utf8_bytes(texts)[1].sum(axis=1).max()
 

@@ -80,6 +80,46 @@ def test_drawn_texts_come_from_all_over_the_corpus(tmp_path):
     assert [len(words_of(part)) for part in numbered(tmp_path, 4000).texts(shape)] == [10] * 8  # consecutive as ever
 
 
+def test_pairs_have_the_lengths_of_mrpc(tmp_path):
+    path = tmp_path / "text.txt"
+    sentence = "The old house stood near the river, and nobody had lived in it for years."  # 16 words
+    path.write_text("\n".join(f"{sentence} Then came w{n}, who didn't mind." for n in range(400)) + "\n")
+    shape = TextShape(32, 46)
+    pairs = Corpus(cases.load_config(CONFIG, str(path))).pairs(shape)
+    parted = [text.sentences(pair) for pair in pairs]
+    lengths = [[len(words_of(part)) for part in pair] for pair in parted]
+    assert [sum(pair) + 3 for pair in lengths] == shape.drawn_lengths()
+    assert sum(map(sum, lengths)) == 32 * 43
+    assert all(5 <= n <= 40 for pair in lengths for n in pair)
+    assert all(3 * min(pair) >= 2 * max(pair) for pair in lengths)
+    assert len({min(pair) == pair[0] for pair in lengths}) == 2  # now the first is the shorter one, now the second
+    whole = path.read_text().split()
+    joined = " ".join(whole)
+    assert all(" ".join(" ".join(pair).split()).replace(" ,", ",") in joined for pair in parted if pair[0][-1] == ".")
+    assert sum(pair[0].endswith(".") for pair in parted) > 16  # at the end of a sentence, where one is near the middle
+    assert pairs == Corpus(cases.load_config(CONFIG, str(path))).pairs(shape)
+    with pytest.raises(ValueError, match="--pairs: 4 x 8 words are too few: expected 5 words in the shortest pair"):
+        Corpus(cases.load_config(CONFIG, str(path))).pairs(TextShape(4, 8))
+
+
+def test_every_model_reads_both_sentences_of_a_pair(tmp_path):
+    job = small_job(tmp_path, "table")
+    pairs = [text.PAIR.join(job.texts[0][:2]), text.PAIR.join(["the small house", "the"])]
+    runner = HLMInference(job)
+    chars_BWC, vocab = runner.chars(pairs, 30), CharVocab.from_dict(job.chars)
+    for pair, chars_WC in zip(pairs, chars_BWC, strict=True):
+        first, second = (words_of(part) for part in text.sentences(pair))
+        seps = np.flatnonzero(chars_WC[:, 0] == SEP)
+        assert seps.tolist() == [len(first) + 1, len(first) + len(second) + 2]
+        inside = [*chars_WC[1 : seps[0]], *chars_WC[seps[0] + 1 : seps[1]]]
+        assert [vocab.decode(row[1:]) for row in inside] == [word[:19] for word in (*first, *second)]
+        assert not chars_WC[seps[1] + 1 :].any()
+    tokenizer = load_wordpiece(small_job(tmp_path, "bert").tokenizer)
+    for pair, ids_L, mask_L in zip(pairs, *subwords(tokenizer, pairs), strict=True):
+        assert tuple(ids_L[mask_L]) == tokenizer.encode(*text.sentences(pair)).ids
+    assert distinct_share([text.PAIR.join(["a a b", "b c c"])]) == (3 + 2) / (6 + 3)
+
+
 def test_so_much_text_is_enough(tmp_path):
     corpora = [numbered(tmp_path, words).drawn(TextShape(8, 12)) for words in (80 * text.DRAWN_FROM, 200_000)]
     assert corpora[0] == corpora[1]

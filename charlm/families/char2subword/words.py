@@ -1,4 +1,4 @@
-"""How a Char2Subword model reads words: as rows of the table of subwords, or as spellings (Aguilar et al., 2021, 3.3).
+"""How a Char2Subword model reads words: as rows of the table, or as spellings (Aguilar et al., 2021, section 3.3).
 
 Open it to see when a word is spelled. A word is one unit, whatever its length. In full mode every word is spelled; in
 hybrid mode a word that is in the vocabulary as a full word is read as its row. Pieces inside words (`##ness`) never

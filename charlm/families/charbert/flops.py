@@ -18,7 +18,9 @@ from charlm.families.subword.flops import bert_forward
 def charbert_forward(
     config: CharBertConfig, words: TotalLengths, characters: float, masked: float = 0, noised: float = 0
 ) -> float:
-    """Returns the forward operations of a CharBERT without pooler: 2.7 times BERT's (CharBERT, section 3.4).
+    """Returns the forward operations of a CharBERT without pooler; at the published shape some 2.7 times BERT's.
+
+    The same layers read both channels (CharBERT, section 3.4), and the fusion comes after each.
 
     Args:
       words: lengths of the sequences in subwords.

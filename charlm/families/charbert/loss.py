@@ -1,4 +1,4 @@
-"""CharBERT's pre-training losses: of masked subwords, and of the original words of noised ones (CharBERT, 3.5).
+"""CharBERT's pre-training losses: of masked subwords, and of the original words of noised ones (CharBERT, section 3.5).
 
 Open it to change how the two losses are weighted or which accuracies are reported.
 """

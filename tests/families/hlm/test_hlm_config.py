@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from small_run import ROOT
 
+from charlm.config import load_config_file
 from charlm.convert.heads import MASKED_LM
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.positions import rows_in_theirs
@@ -83,6 +85,14 @@ def test_a_model_that_their_code_cannot_express_is_refused(changes, message):
     with pytest.raises(ValueError, match="here cannot be exported") as error:
         to_theirs(config, MASKED_LM, "here")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("spec", ["hlm_base.py", "hlm_base.py:tiny", "hlm_small.py", "hlm_large.py"])
+def test_all_models_of_the_configs_have_a_form_in_their_code(spec):
+    config = load_config_file(f"{ROOT}/configs/{spec}")
+    back = from_theirs(to_theirs(config, MASKED_LM, "here"), "x.json")
+    same = ("hidden", "heads", "intra_layers", "inter_layers", "position_buckets", "max_relative_words", "wiring")
+    assert {name: back.model[name] for name in same} == {name: config.model[name] for name in same}
 
 
 @pytest.mark.parametrize(
