@@ -53,7 +53,7 @@ def sentences_of(spec: str, heldout: float, most: int, splitter: str = "rules") 
 
     Args:
       spec: a corpus as `charlm.data.sources.open_source` reads it.
-      heldout: the share of its documents that training held out (`data.heldout_fraction`), which alone are read; 0: all.
+      heldout: the share of its documents that training held out (`data.heldout_fraction`) and that are read; 0: all.
       most: stop once this many words are read; 0: read all.
       splitter: cuts the text into words.
 
@@ -61,8 +61,8 @@ def sentences_of(spec: str, heldout: float, most: int, splitter: str = "rules") 
       ValueError: the corpus cannot be read.
     """
     split = "heldout" if heldout else "all"
-    source, words_of, read = open_source(spec, split=split, heldout_fraction=heldout, key="--data"), None, 0
-    words_of = get_splitter(splitter)
+    source = open_source(spec, split=split, heldout_fraction=heldout, key="--data")
+    words_of, read = get_splitter(splitter), 0
     for part in source.parts:
         for text in source.documents(part):
             words = [text[start:end] for start, end in words_of.spans(text)]
@@ -77,7 +77,7 @@ def sentences_of(spec: str, heldout: float, most: int, splitter: str = "rules") 
 def measure(
     sentences: Sequence[Sequence[str]], noise: Noise, defences: Mapping[str, Sequence[Defence]], seed: int = 0
 ) -> dict[str, Counts]:
-    """Returns the counts of each chain of defences by its name, all on the same noise; words without letters do not count.
+    """Returns the counts of each chain of defences by its name, all on the same noise; only words with letters count.
 
     Args:
       sentences: words as they are meant, none empty.

@@ -69,7 +69,7 @@ class Recogniser(nn.Module):
 
 
 def semi_characters(first_BL: jax.Array, inner_BLA: jax.Array, last_BL: jax.Array) -> jax.Array:
-    """Returns [one of A ; counts ; one of A] of each word, float32 [B, L, 3 A]; zeros at padding, whose numbers are 0."""
+    """Returns [one of A ; counts ; one of A] of each word, float32 [B, L, 3 A]; zeros where a number is 0, padding."""
     A = inner_BLA.shape[-1]
     ends = (jax.nn.one_hot(x_BL - 1, A, dtype=jnp.float32) for x_BL in (first_BL, last_BL))
     first_BLA, last_BLA = ends

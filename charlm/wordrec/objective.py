@@ -1,4 +1,4 @@
-"""The training of a recogniser: cross entropy of every word of misspelled text, over the known words and "none of them".
+"""The training of a recogniser: cross entropy of every word of misspelled text, over the known words and "none".
 
 `run` trains with it. Open it to change the loss, or what a run reports of held-out text.
 """
