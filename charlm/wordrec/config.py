@@ -165,9 +165,7 @@ def check_resumable(config: ml_collections.ConfigDict, path: Path, where: str) -
     except (OSError, ValueError, AttributeError) as error:
         raise ValueError(f"{path} is not the config of a run: {error}") from error
     if saved.get("task") != TASK:
-        raise ValueError(
-            f"{where} holds another kind of run, of the task {saved.get('task')}; choose another --workdir"
-        )
+        raise ValueError(f"{where} holds a run of the task {saved.get('task')}; choose another --workdir")
     if not config.data.table_shards:
         config.data.table_shards = saved["data.table_shards"]
     listed = lambda value: list(value) if isinstance(value, tuple) else value
