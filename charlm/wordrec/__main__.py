@@ -22,6 +22,7 @@ from charlm.text.defences import defence_of, parsed
 from charlm.text.noise import Noise
 from charlm.wordrec.config import KEYS, load
 from charlm.wordrec.defences import KNOWN
+from charlm.wordrec.measure import NONE, measure, sentences_of, table
 
 log = logging.getLogger("charlm")
 
@@ -81,8 +82,6 @@ def _measure(args: argparse.Namespace) -> int:
         raise ValueError(f"--words={args.words}: expected a number of words, or 0 for all")
     noises = list(map(Noise.parse, args.noise))
     chains = {"+".join(parts): parts for parts in (parsed(spec, KNOWN) for spec in args.defence)}
-    from charlm.wordrec.measure import NONE, measure, sentences_of, table  # imported late: they need not be for --help
-
     sentences = [words for spec in args.data for words in sentences_of(spec, args.heldout, args.words)]
     if not sentences:
         raise ValueError(f"--data={' '.join(args.data)}: no sentence; with --heldout, expected a larger share")
