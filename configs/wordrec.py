@@ -1,4 +1,4 @@
-"""The word recogniser of Pruthi, Dhingra and Lipton (ACL 2019), in front of models: python -m charlm.wordrec train \\
+"""The word recogniser of Pruthi, Dhingra and Lipton (ACL 2019), a defence: python -m charlm.wordrec train \\
     wordrec --set data.train='wiki/*.txt.gz' --workdir runs/wordrec
 
 Variants: "" as released (50 units, 9,999 words, a misspelling in every word of four characters or more); "mixed"

@@ -38,7 +38,7 @@ def rows() -> Iterator[Entry]:
 def test_defaults_are_those_of_the_configs():
     found = list(rows())
     configs = {name: flatten(load_config_file(str(ROOT / name))) for name in {row.config for row in found}}
-    assert len(configs) == 4
+    assert len(configs) == 5
     assert len(found) > 80
     unlike = [
         (row, configs[row.config].get(row.key)) for row in found if str(configs[row.config].get(row.key)) != row.default

@@ -2,8 +2,8 @@
 
     accuracies = measure(sentences, Noise.parse("charbert:1"), {"symspell": defence_of("symspell")})
 
-`python -m charlm.wordrec measure` prints it. Open it to change which words count. As in Pruthi et al. (ACL 2019, table
-2, whose error rate is of words), a word is right if it is the one meant; its case does not count.
+`python -m charlm.wordrec measure` prints it. Open it to change which words count. A word is right
+if it is the one meant, as in the word error rate of Pruthi et al. (ACL 2019); its case does not count.
 """
 
 from __future__ import annotations
