@@ -6,6 +6,7 @@ The objective batches them by `charlm.data.streams`. Open it to change what stan
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -63,8 +64,9 @@ class RowMaker:
     noises: tuple[Noise, ...]
     seed: int
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_noisers", tuple(Noiser(noise, self.seed) for noise in self.noises))
+    @functools.cached_property
+    def _noisers(self) -> tuple[Noiser, ...]:
+        return tuple(Noiser(noise, self.seed) for noise in self.noises)
 
     def parts(self, record: TextRecord, number: int) -> Iterator[tuple[str, ...]]:
         """Yields the words of each sentence, in parts if it is longer than a row."""
@@ -83,9 +85,8 @@ class RowMaker:
         return self._row(tuple(itertools.chain.from_iterable(parts)), number)
 
     def _row(self, words: tuple[str, ...], number: tuple[int, ...]) -> Row:
-        noisers: tuple[Noiser, ...] = self._noisers  # pyright: ignore[reportAttributeAccessIssue]  # set above
-        which = int(generator(self.seed, *number).integers(len(noisers)))
-        read = noisers[which].words(words, "-".join(map(str, number))).words
+        which = int(generator(self.seed, *number).integers(len(self.noises)))
+        read = self._noisers[which].words(words, "-".join(map(str, number))).words
         assert len(read) == len(words)  # `charlm.wordrec.config.noises_of` refuses noise that joins or cuts words
         return Row(words, read, number)
 

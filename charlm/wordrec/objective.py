@@ -21,6 +21,7 @@ from charlm.core.types import JsonObject, Params
 from charlm.data.corpus import EncodedCorpus, prepare_texts
 from charlm.data.subword_building import BuiltOnce, count_words
 from charlm.families.text_objective import EVAL_MASKS, TextObjective, sequences_of
+from charlm.nn.apply import applied
 from charlm.nn.label_sums import label_sums
 from charlm.wordrec.batches import RecogniserBatch, RowMaker, RowShard
 from charlm.wordrec.config import noises_of
@@ -117,8 +118,7 @@ class WordRecognition(TextObjective):
         """Returns the sums of a micro-batch [S, ...]; there is no dropout."""
         one_axis = lambda x: x.reshape(-1, *x.shape[2:])
         read = jax.tree.map(one_axis, micro_batch.read)
-        logits_BLV = self.model.apply({"params": params}, *read, one_axis(micro_batch.mask_SBL))
-        assert isinstance(logits_BLV, jax.Array)
+        logits_BLV = applied(self.model, {"params": params})(*read, one_axis(micro_batch.mask_SBL))
         labels_BL, changed_BL = one_axis(micro_batch.labels_SBL), one_axis(micro_batch.changed_SBL)
         nats, words, right = label_sums(logits_BLV, labels_BL)
         right_BL = changed_BL & (logits_BLV.argmax(axis=-1) == labels_BL)
@@ -185,8 +185,8 @@ class WordRecognition(TextObjective):
         if not count or (batch := self.first_heldout()) is None:
             return
         read, mask_BL = jax.tree.map(lambda x: x[0, 0], (batch.read, batch.mask_SBL))
-        logits_BLV = jax.jit(self.model.apply)({"params": params}, *read, mask_BL)
-        found_BL, labels_BL = np.asarray(logits_BLV.argmax(axis=-1)), batch.labels_SBL[0, 0]
+        recognise = jax.jit(lambda params, *inputs: applied(self.model, {"params": params})(*inputs).argmax(axis=-1))
+        found_BL, labels_BL = np.asarray(recognise(params, *read, mask_BL)), batch.labels_SBL[0, 0]
         name = lambda label: known.word(label) or "?"
         for row in range(min(count, int(mask_BL.any(axis=1).sum()))):
             real = slice(0, int(mask_BL[row].sum()))

@@ -17,6 +17,7 @@ from flax import traverse_util
 
 from charlm.core import checkpoint as checkpoints
 from charlm.core.types import Params
+from charlm.nn.apply import applied
 from charlm.wordrec.batches import padded_rows
 from charlm.wordrec.model import Recogniser, RecogniserConfig
 from charlm.wordrec.objective import NAME
@@ -41,7 +42,7 @@ class TrainedRecogniser:
 
     def __init__(self, known: KnownWords, model: Recogniser, params: Params, longest: int) -> None:
         self.known, self._params, self._longest = known, params, longest
-        apply = lambda params, read, mask_BL: model.apply({"params": params}, *read, mask_BL).argmax(axis=-1)
+        apply = lambda params, read, mask_BL: applied(model, {"params": params})(*read, mask_BL).argmax(axis=-1)
         self._apply = jax.jit(apply)
         self._recognised = functools.lru_cache(1 << 12)(self._rows)
 

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 from robustness.conftest import Models
 from small_run import on_devices, python, write_text
+from tiny_models import release
 
 from charlm.core import checkpoint as checkpoints
+from charlm.evaluate_retrieval.data import read_beir
+from charlm.evaluate_retrieval.measure import Bench
+from charlm.evaluate_retrieval.settings import RetrievalSettings
 from charlm.robustness.measure import measure
 from charlm.text.noise import Noise, Noiser
 from charlm.wordrec.__main__ import main
@@ -114,6 +118,23 @@ def test_a_report_measures_models_behind_it(trained, tmp_path):
     )  # fmt: skip
     assert [one["defence"] for one in results["models"]] == ["", behind, f"nfkc+{behind},neutral=a"]
     assert len({row["model"] for row in results["noise"]}) == 3
+
+
+def test_queries_are_corrected_before_a_search(trained, tmp_path):
+    behind = f"wordrec:{trained[0]}"
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "text": "the cat sat on a mat"}\n', encoding="utf-8")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "1", "text": "house in town"}\n', encoding="utf-8")
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n", encoding="utf-8")
+    model = str(release("bert"))
+    settings = RetrievalSettings(models=(model,), beir=str(tmp_path), out=str(tmp_path / "out"), defence=(behind,))
+    bench = Bench(settings, read_beir(tmp_path))
+    assert [one.spec for one in bench.systems] == ["", behind]
+    text = "evrey smll 3.14"
+    expected = WordRecognition(TrainedRecogniser.load(trained[0])).text(text, 0).text
+    assert bench.corrected([text], behind) == [expected]
+    assert bench.corrected([text], "") == [text]
+    assert expected.endswith(" 3.14")
 
 
 def test_other_models_are_refused(trained, tmp_path):
