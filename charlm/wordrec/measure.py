@@ -8,7 +8,6 @@ if it is the one meant, as in the word error rate of Pruthi et al. (ACL 2019); i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -20,17 +19,12 @@ from charlm.text.words import get_splitter
 
 
 class Counts(NamedTuple):
-    """The words of a text behind a defence: how many there are and are right, all of them and the misspelled ones.
-
-    Attributes:
-      seconds: how long the defence took for all sentences.
-    """
+    """The words of a text behind a defence: how many there are and are right, all of them and the misspelled ones."""
 
     words: int = 0
     right: int = 0
     misspelled: int = 0
     misspelled_right: int = 0
-    seconds: float = 0.0
 
     @property
     def accuracy(self) -> float:
@@ -94,13 +88,12 @@ def measure(
         raise ValueError(f"noise {noise}: it joins or cuts words; expected a kind that changes the words themselves")
     found = {}
     for name, chain in defences.items():
-        started, corrected = time.perf_counter(), []
+        corrected = []
         for words in read:
             for defence in chain:
                 words = defence.words(words, 0).words
             corrected.append(words)
-        seconds = time.perf_counter() - started
-        found[name] = _counts(sentences, read, corrected)._replace(seconds=seconds)
+        found[name] = _counts(sentences, read, corrected)
     return found
 
 
@@ -118,15 +111,14 @@ def _counts(
 
 
 def table(counts: Mapping[str, Counts], noise: Noise) -> list[str]:
-    """Returns the lines of a table for people: shares in percent, and words a second."""
+    """Returns the lines of a table for people, with shares in percent."""
     first = next(iter(counts.values()))
     lines = [f"noise {noise}: {first.words:,} words with letters, {first.misspelled:,} of them misspelled"]
     width = max(len("defence"), *map(len, counts))
-    lines.append(f"{'defence':<{width}}  {'all words':>9}  {'misspelled':>10}  {'others':>6}  {'words/s':>9}")
+    lines.append(f"{'defence':<{width}}  {'all words':>9}  {'misspelled':>10}  {'others':>6}")
     for name, one in counts.items():
         shares = [f"{100 * x:.1f}" for x in (one.accuracy, one.of_misspelled, one.of_others)]
-        speed = f"{one.words / one.seconds:,.0f}" if one.seconds > 0 and name != NONE else ""
-        lines.append(f"{name:<{width}}  {shares[0]:>9}  {shares[1]:>10}  {shares[2]:>6}  {speed:>9}".rstrip())
+        lines.append(f"{name:<{width}}  {shares[0]:>9}  {shares[1]:>10}  {shares[2]:>6}")
     return lines
 
 

@@ -118,7 +118,8 @@ class WordRecognition(TextObjective):
         """Returns the sums of a micro-batch [S, ...]; there is no dropout."""
         one_axis = lambda x: x.reshape(-1, *x.shape[2:])
         read = jax.tree.map(one_axis, micro_batch.read)
-        logits_BLV = applied(self.model, {"params": params})(*read, one_axis(micro_batch.mask_SBL))
+        recognise, mask_BL = applied(self.model, {"params": params}), one_axis(micro_batch.mask_SBL)
+        logits_BLV = recognise(read.first, read.inner, read.last, mask_BL)
         labels_BL, changed_BL = one_axis(micro_batch.labels_SBL), one_axis(micro_batch.changed_SBL)
         nats, words, right = label_sums(logits_BLV, labels_BL)
         right_BL = changed_BL & (logits_BLV.argmax(axis=-1) == labels_BL)

@@ -42,8 +42,14 @@ class TrainedRecogniser:
 
     def __init__(self, known: KnownWords, model: Recogniser, params: Params, longest: int) -> None:
         self.known, self._params, self._longest = known, params, longest
-        apply = lambda params, read, mask_BL: applied(model, {"params": params})(*read, mask_BL).argmax(axis=-1)
-        self._apply = jax.jit(apply)
+
+        def recognise(
+            params: Params, first_BL: jax.Array, inner_BLA: jax.Array, last_BL: jax.Array, mask_BL: jax.Array
+        ) -> jax.Array:
+            logits_BLV = applied(model, {"params": params})(first_BL, inner_BLA, last_BL, mask_BL)
+            return logits_BLV.argmax(axis=-1)
+
+        self._apply = jax.jit(recognise)
         self._recognised = functools.lru_cache(1 << 12)(self._rows)
 
     @classmethod
@@ -94,7 +100,7 @@ class TrainedRecogniser:
             piece = words[start : start + self._longest]
             length = max(_SHORTEST, 1 << (len(piece) - 1).bit_length())
             read, mask_BL = padded_rows(self.known, [piece], 1, length)
-            labels_L = np.asarray(self._apply(self._params, read, mask_BL))[0]
+            labels_L = np.asarray(self._apply(self._params, *read, mask_BL))[0]
             found += [self.known.word(label) for label in labels_L[: len(piece)].tolist()]
         return tuple(found)
 
