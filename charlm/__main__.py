@@ -63,6 +63,12 @@ COMMANDS = {
         "robustness --models runs/tags --data test.conll --out runs/report",
         then="open report.html in a browser; --defence symspell measures a speller in front of the models",
     ),
+    "wordrec": Command(
+        "charlm.wordrec.__main__",
+        "train a word recogniser, a defence against typos",
+        "wordrec train wordrec:tiny --workdir runs/wordrec",
+        then="charlm robustness --defence wordrec:FOLDER puts the recogniser in front of models",
+    ),
     "search": Command(
         "charlm.search.__main__",
         "search texts by an encoder's vectors",

@@ -28,6 +28,7 @@ def lines() -> list[str]:
         ((False, ""), "configs of pre-training, charlm train CONFIG[:VARIANT]:"),
         ((True, ""), "configs of fine-tuning, charlm finetune CONFIG[:VARIANT] --model MODEL --train FILE:"),
         ((False, "league"), "configs of comparisons, charlm league CONFIG[:VARIANT] --workdir FOLDER:"),
+        ((False, "wordrec"), "configs of word recognisers, charlm wordrec train CONFIG[:VARIANT] --workdir FOLDER:"),
     ):
         found += ["", title]
         for name, file in configs.items():

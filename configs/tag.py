@@ -6,18 +6,19 @@
 Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2, LinCE's; also with .gz.
 
 Variants: "" as HLM was fine-tuned on NCBI-disease, "wnut16" as on W-NUT16 (section 4.3); "reference" as in HLM's
-released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "lince_lid", "lince_pos" and "lince_ner" for
-LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies single words in their sentences,
-by cross-validation (novel_words+frozen as in XRayEmb's paper, section 4.2); "tiny" for models of a million parameters;
-and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants
-with a plus sign: xrayemb+stochastic.
+released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "features" trains only a head, on the states
+of a frozen model (CharBERT, section 5.3; `--config.model.channels=tokens` reads one channel); "lince_lid", "lince_pos"
+and "lince_ner" for LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies single words
+in their sentences, by cross-validation (novel_words+frozen as in XRayEmb's paper, section 4.2); "tiny" for models of a
+million parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and
+"frozen". Join variants with a plus sign: xrayemb+stochastic.
 """
 
 import ml_collections
 
 from charlm.config import Variant, apply_variants
 from charlm.config.finetuning import get_config as defaults
-from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS
+from charlm.families.xrayemb.setups import POLICY_SETUPS, SETUPS, frozen
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -50,6 +51,18 @@ def charbert(config: ml_collections.ConfigDict) -> None:
     config.optim.learning_rate = 3e-5
     config.optim.warmup_share = 0.0
     config.train.epochs = 3
+
+
+def features(config: ml_collections.ConfigDict) -> None:
+    """Trains the head alone on the last states of a frozen model, as CharBERT's section 5.3 compares models (figure 6).
+
+    The paper gives neither rate nor epochs; these are ours. Without dropout, the states of a word are always the same.
+    """
+    frozen(config)
+    config.model.dropout = 0.0
+    config.model.attention_dropout = 0.0
+    config.optim.learning_rate = 1e-3
+    config.train.patience = 4
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
@@ -97,6 +110,7 @@ RECIPES: dict[str, Variant] = {
     "wnut16": wnut16,
     "reference": reference,
     "charbert": charbert,
+    "features": features,
     "xrayemb": xrayemb,
     **LINCE,
 }

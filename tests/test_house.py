@@ -35,7 +35,8 @@ ROOMS = {
     "tasks": "convert core.entries core.extras core.keys core.registry core.types data families metrics text",
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
-    "robustness": "core data families finetune metrics tasks text training.workdir",
+    "wordrec": "config core data families.text_objective nn text training",
+    "robustness": "core data families finetune metrics tasks text training.workdir wordrec.defences",
     "show": "core families",
     "statistics": "convert core data families text",
     "league": (
@@ -51,7 +52,7 @@ ROOMS = {
     "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
     "search": "api.model core data",
-    "evaluate_retrieval": "api.model core data metrics robustness.render search text",
+    "evaluate_retrieval": "api.model core data metrics robustness.render search text wordrec.defences",
     "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
@@ -85,6 +86,7 @@ PARTS_OF_COMMANDS = {
     "charlm.benchmark.standalone": "such cases",
     "charlm.benchmark.first_batch": "such a case",
     "charlm.benchmark.text": "the command cuts texts with it; only one case draws words as training does",
+    "charlm.wordrec.defences": "help texts list it; what makes a defence of it needs JAX",
     "charlm.benchmark.worker": "`python -m` runs it for each path; those of PyTorch must not load JAX",
 }
 # What commands may import from above the room that they stand in.

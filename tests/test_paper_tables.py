@@ -116,7 +116,7 @@ def unlike(entries: list[Entry]) -> list[tuple[Entry, object]]:
 
 def test_defaults_are_those_of_the_configs():
     found = list(pre_training(DOCUMENT.read_text(encoding="utf-8")))
-    assert len({row.config for row in found}) == 4
+    assert len({row.config for row in found}) == 5
     assert len(found) > 80
     assert unlike(found) == []
 

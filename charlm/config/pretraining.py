@@ -188,8 +188,11 @@ def resumable(family: str) -> tuple[str, ...]:
 def set_by(config: ml_collections.ConfigDict, key: str) -> str:
     """Returns the key that the user sets to change `key`: `key` itself, or the key by which the stage sets it.
 
-    For example, in Char2Subword's contextual stage the user sets a key of the section `contextual`.
+    For example, in Char2Subword's contextual stage the user sets a key of the section `contextual`. In a config of no
+    family, such as that of a word recogniser, every key is set by itself.
     """
+    if "family" not in config:
+        return key
     return _of(config.family, "SET_BY", {}).get(config.get("stage", ""), {}).get(key, key)
 
 

@@ -82,7 +82,7 @@ def _run(options: JsonObject) -> int:
         write_beir(data, Path(converted))
         print(f"{converted}: {len(data.documents)} documents, {len(data.queries)} queries", flush=True)
         return 0
-    texts = ("split", "query_prompt", "document_prompt", "metric", "command")
+    texts = ("split", "defence", "query_prompt", "document_prompt", "metric", "command")
     check_options(options, texts=texts, needed=("models", "out"), stored=("models", "documents"))
     settings = RetrievalSettings(**options)
     planned(settings)  # check the noises before the models, which load slowly

@@ -19,7 +19,15 @@ from charlm.api.model import Model, load
 from charlm.core.durable import replacing
 from charlm.core.types import JsonObject
 from charlm.evaluate_retrieval.data import RetrievalData, read_beir, read_squad_index
-from charlm.evaluate_retrieval.settings import RECALLS, SCORES, WITH_WORDS, Level, RetrievalSettings, planned
+from charlm.evaluate_retrieval.settings import (
+    RECALLS,
+    RIVALS,
+    SCORES,
+    WITH_WORDS,
+    Level,
+    RetrievalSettings,
+    planned,
+)
 from charlm.metrics import paired_bootstrap, per_query_retrieval, score_from_statistics, score_of
 from charlm.search.vectors import digest_of, identity, vectors_of
 from charlm.text.defences import Defence, SymSpell, defence_of, words_in
@@ -115,7 +123,7 @@ class Bench:
 
     def _chain(self, spec: str) -> list[Defence]:
         words = words_in(self._data.documents.values()) if WITH_WORDS in spec.split("+") else None
-        return [SymSpell(words) if name == WITH_WORDS else defence_of(name) for name in spec.split("+")]
+        return [SymSpell(words) if name == WITH_WORDS else defence_of(name, RIVALS) for name in spec.split("+")]
 
     def _systems(self) -> Iterator[System]:
         shared = self._embedded(load(self._settings.documents)) if self._settings.documents else None

@@ -11,16 +11,17 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from charlm.core.types import JsonObject
-from charlm.text.defences import DEFENCES, Entry, SymSpell, parsed
+from charlm.text.defences import Entry, SymSpell, parsed
 from charlm.text.noise import KINDS, Noise
+from charlm.wordrec.defences import KNOWN
 
 ALL = "all"
 RECALLS = (10, 100)  # the values of K of recall@K
 SCORES = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
-WITH_WORDS = "symspell-index"  # it needs the documents, so it is no entry of `DEFENCES`
+WITH_WORDS = "symspell-index"  # it needs the documents, so it is no entry of `KNOWN`
 RIVALS: Mapping[str, Entry] = MappingProxyType(
     {
-        **DEFENCES,
+        **KNOWN,
         WITH_WORDS: Entry(SymSpell, "SymSpell that also knows every word of the documents", "symspellpy"),
     }
 )
@@ -41,7 +42,7 @@ class RetrievalSettings:
       seeds: number of draws of each noise.
       first_seed: the first of these seeds.
       misspellings: file with the list for the kind "misspelling".
-      defence: spelling correctors in front of each model, keys of `RIVALS`, several as "a+b".
+      defence: what stands in front of each model, keys of `RIVALS`, several as "a+b".
       queries: how many queries are drawn; 0: all.
       query_seed: the seed of that draw.
       query_prompt, document_prompt: names of prompts of the models' files; "": the default ones.

@@ -26,8 +26,8 @@ from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
 from charlm.robustness.recipes import RECIPES
 from charlm.robustness.settings import ALL, LEVELS, ReportSettings, planned
-from charlm.text.defences import DEFENCES
 from charlm.text.noise import KINDS
+from charlm.wordrec.defences import KNOWN
 
 log = logging.getLogger("charlm")
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=program("charlm.robustness"),
         description=paragraphs[0],
-        epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", DEFENCES), _said("attacks", RECIPES)]),
+        epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", KNOWN), _said("attacks", RECIPES)]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(options: JsonObject) -> int:
-    check_options(options, needed=("models", "data", "out"))
+    check_options(options, texts=("defence",), needed=("models", "data", "out"))
     options["levels"] = _levels(options["levels"])
     planned(ReportSettings(**options))  # check the settings before the models, which load slowly
     from charlm.robustness.measure import measure  # imported late, so that --help needs no JAX

@@ -14,6 +14,7 @@ from charlm.robustness.recipes import RECIPES
 from charlm.text.defences import parsed
 from charlm.text.noise import KINDS, Noise
 from charlm.text.noise.keyboards import AUTO
+from charlm.wordrec.defences import KNOWN
 
 ALL = "all"
 LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2)
@@ -79,7 +80,9 @@ class ReportSettings:
             if name not in RECIPES:
                 raise ValueError(f"--attack={name}: expected one of {', '.join(RECIPES)}{did_you_mean(name, RECIPES)}")
         object.__setattr__(self, "attack", tuple(dict.fromkeys(self.attack)))
-        object.__setattr__(self, "defence", tuple("+".join(parsed(spec)) for spec in dict.fromkeys(self.defence)))
+        object.__setattr__(
+            self, "defence", tuple("+".join(parsed(spec, KNOWN)) for spec in dict.fromkeys(self.defence))
+        )
         least = {"seeds": 1, "adversarial": 0, "adversarial_examples": 1, "batch_size": 1, "examples": 0, "samples": 1}
         for name, lowest in least.items():
             value = getattr(self, name)

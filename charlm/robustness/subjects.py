@@ -27,6 +27,7 @@ from charlm.robustness.defended import DefendedRunner
 from charlm.tasks.base import AnyTask
 from charlm.text.defences import defence_of, parsed
 from charlm.text.subwords import SubwordTokenizer
+from charlm.wordrec.defences import KNOWN
 
 log = logging.getLogger("charlm")
 
@@ -53,7 +54,7 @@ class Subject(NamedTuple):
 
     def behind(self, defence: str) -> Subject:
         """Returns the same model behind a defence."""
-        batches = DefendedRunner(self.model, [defence_of(name) for name in parsed(defence)])
+        batches = DefendedRunner(self.model, [defence_of(part, KNOWN) for part in parsed(defence, KNOWN)])
         return self._replace(
             name=f"{self.name} + {defence}",
             digest=stable_hash(self.digest, batches.versions),

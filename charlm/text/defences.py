@@ -115,7 +115,7 @@ class SymSpell(Defence):
         for run in _RUN.finditer(text):
             for start, end, new in self._compound(run[0].lower()):
                 old = run[0][start:end]
-                found.append(Edit(run.start() + start, run.start() + end, _cased(new, old)))
+                found.append(Edit(run.start() + start, run.start() + end, cased(new, old)))
         return found
 
     def word(self, word: str, words: Sequence[str]) -> str:
@@ -123,7 +123,7 @@ class SymSpell(Defence):
         if " " in word or not _RUN.fullmatch(word):
             return word
         found = self._nearest(word.lower())
-        return word if found == word.lower() else _cased(found, word)
+        return word if found == word.lower() else cased(found, word)
 
     def _found(self, word: str) -> str:
         nearest = self._speller.lookup(word, self._package.Verbosity.TOP, max_edit_distance=self._DISTANCE)
@@ -235,12 +235,23 @@ class Normal(Defence):
 
 
 class Entry(NamedTuple):
-    """A defence: what makes it, what it does, and the optional package or program that it needs; "": none."""
+    """A defence.
 
-    make: Callable[[], Defence]
+    Attributes:
+      make: makes it, from what stands behind its name if it `takes` something.
+      line: what it does.
+      package: the optional package that it needs; "": none.
+      program: the program that it needs; "": none.
+      takes: what stands behind its name and a colon, for messages; "": nothing.
+      check: raises ValueError if that is wrong, without making the defence.
+    """
+
+    make: Callable[..., Defence]
     line: str
     package: str = ""
     program: str = ""
+    takes: str = ""
+    check: Callable[[str], object] | None = None
 
 
 DEFENCES = MappingProxyType(
@@ -258,33 +269,45 @@ def words_in(texts: Iterable[str]) -> Counter[str]:
 
 
 def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
-    """Returns the names of the defences in "name" or "name+name", which work one after the other.
+    """Returns the parts of "name", "name:ARGUMENT" or several joined by "+", which work one after the other.
 
     Args:
-      spec: the names.
+      spec: the names, each with its argument if it takes one.
       known: the table of defences.
 
     Raises:
-      ValueError: a name is unknown or named twice, or the package or program of a defence is not installed.
+      ValueError: a name is unknown, a part is given twice, an argument is missing, wrong or one too many, or the
+        package or program of a defence is not installed.
     """
-    names = tuple(name.strip() for name in spec.split("+"))
-    for name in names:
+    parts = tuple(part.strip() for part in spec.split("+"))
+    for part in parts:
+        name, _, argument = part.partition(":")
         if name not in known:
             near = did_you_mean(name, known)
             raise ValueError(f"--defence={spec}: {name!r} is not one of {', '.join(known)}{near}")
-        if known[name].package:
-            extras.check(f"--defence={spec}", known[name].package)
-        if known[name].program and shutil.which(known[name].program) is None:
+        entry = known[name]
+        if bool(argument) != bool(entry.takes) or (":" in part and not argument):
+            raise ValueError(f"--defence={spec}: expected {name}{entry.takes and f':{entry.takes}'}, got {part!r}")
+        if entry.check is not None:
+            entry.check(argument)
+        if entry.package:
+            extras.check(f"--defence={spec}", entry.package)
+        if entry.program and shutil.which(entry.program) is None:
             raise ValueError(f"--defence={spec}: {PROGRAM} is not installed: apt install {PROGRAM} {DICTIONARY}")
-    if len(set(names)) < len(names):
+    if len(set(parts)) < len(parts):
         raise ValueError(f"--defence={spec}: a defence is named twice")
-    return names
+    return parts
+
+
+def defence_of(part: str, known: Mapping[str, Entry] = DEFENCES) -> Defence:
+    """Returns the defence of a part that `parsed` returned, made once."""
+    name, _, argument = part.partition(":")
+    return _made(known[name].make, argument)
 
 
 @functools.cache
-def defence_of(name: str) -> Defence:
-    """Returns the defence of a name, made once."""
-    return DEFENCES[name].make()
+def _made(make: Callable[..., Defence], argument: str) -> Defence:
+    return make(argument) if argument else make()
 
 
 _WORD = re.compile(r"(?<![^\W_])[^\W\d_]+(?:['’][^\W\d_]+)*(?![^\W_])")  # letters, with apostrophes inside
@@ -297,8 +320,8 @@ _INVISIBLE = frozenset("\u00ad\u061c\u180e\u200b\u200e\u200f\ufeff") | {
 _JOINERS = frozenset("\u200c\u200d")
 
 
-def _cased(new: str, old: str) -> str:
-    """Returns a correction in the case of what it replaces."""
+def cased(new: str, old: str) -> str:
+    """Returns a correction, in lower case, in the case of what it replaces."""
     if len(old) > 1 and old.isupper():
         return new.upper()
     if old[:1].isupper():

@@ -103,13 +103,31 @@ def build(
     Raises:
       ValueError: config, data and devices do not fit each other.
     """
+    return built(config, data, objective_of(config), optimizer_of(config), devices)
+
+
+def built(
+    config: ml_collections.ConfigDict,
+    data: RunData,
+    kind: type[Objective],
+    optimizer: optax.GradientTransformation,
+    devices: Sequence[jax.Device] | None = None,  # pyright: ignore[reportInvalidTypeForm]  # a class of C++, no stub
+) -> Run:
+    """Returns the run of an objective, be it of a family or not; see `build`.
+
+    Args:
+      data: the result of the objective's `prepare`.
+      kind: the objective.
+
+    Raises:
+      ValueError: config, data and devices do not fit each other.
+    """
     mesh = make_mesh(config, devices)
     shards = table_shards(config, mesh)
     # What asks which machine it is for is told of these devices. They may be described alone: no array can be on those.
     for_them = lambda: contextlib.nullcontext() if devices is None else jax.default_device(devices[0])
     with for_them():
-        objective = objective_of(config)(config, data, shards)
-    optimizer = optimizer_of(config)
+        objective = kind(config, data, shards)
     local = local_shards(mesh, shards)
 
     def first() -> TrainState:

@@ -54,7 +54,7 @@ def train(config: ml_collections.ConfigDict, workdir: str, profile: str = "", sk
         run = build(config, _text(config, folder, done))
         config.update_from_flattened_dict(run.objective.measured())
         report_start(run, workdir)
-        with assembled(_setup(config, run, folder, workdir, profiler, done)) as (loop, start, unreported):
+        with assembled(setup_of(config, run, folder, workdir, profiler, done)) as (loop, start, unreported):
             ended = loop.run(start, unreported)
         if ended:
             _show(run, loop.state.params, folder, workdir)
@@ -105,10 +105,15 @@ def _show(run: Run, params: Params, folder: Path, workdir: str) -> None:
     log.info("try it: %s", run.objective.use.format(workdir=workdir))
 
 
-def _setup(
+def setup_of(
     config: ml_collections.ConfigDict, run: Run, folder: Path, workdir: str, profiler: StepProfiler, done: int | None
 ) -> Setup:
-    """Returns the parts from which `assembled` makes the run; `done` is the latest saved step or None."""
+    """Returns the parts from which `charlm.training.assembly.assembled` makes a run.
+
+    Args:
+      profiler: traces a few steps.
+      done: the step of the latest checkpoint; None: there is none.
+    """
     objective, batches = run.objective, iter(run.train_batches)
 
     def write_start() -> None:

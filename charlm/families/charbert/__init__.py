@@ -3,8 +3,9 @@
 Begin with `model`; `char_inputs` explains what the character channel reads, `objective` the pre-training.
 """
 
+from charlm.core.keys import Key
 from charlm.families.family import Family
-from charlm.families.options import ImportOption
+from charlm.families.options import ImportOption, ModelOption
 
 _HERE = "charlm.families.charbert"
 
@@ -18,6 +19,17 @@ FAMILY = Family(
     arrays=f"{_HERE}.arrays:CharBertArrays",
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:NoisyLanguageModelling"},
+    options={
+        "channels": ModelOption(
+            f"{_HERE}.model:check_channels",
+            Key(
+                "",
+                'CharBERT: channels that the head for labels reads, "both" side by side, "tokens", "characters" or '
+                'their "sum" (section 5.3); empty: as the model says, usually both',
+                ("", "both", "tokens", "characters", "sum"),
+            ),
+        ),
+    },
     imports={"char_vocab": ImportOption("CharBERT's file, one a line")},
     undecayed=(r"(^|/)char/table/",),  # row 0, padding, gets no gradient and must keep its initial value
 )

@@ -125,8 +125,8 @@ class AdvBertForMaskedLM(nn.Module):
 class CharBertForLabels(ForLabels):
     """CharBERT with an output layer for labels, which reads both channels concatenated (section 3.6).
 
-    For labels of sequences it reads their mean over tokens. The mean includes special tokens, as released, and padding
-    only with `compat_reference`.
+    The config's `channels` may choose one of them, or their sum (section 5.3). For labels of sequences it reads their
+    mean over tokens. The mean includes special tokens, as released, and padding only with `compat_reference`.
     """
 
     encoder: type[nn.Module] = CharBert
@@ -134,18 +134,18 @@ class CharBertForLabels(ForLabels):
     def output_layer(self) -> Dense:
         """Returns the output layer of the labels."""
         cfg = self.config
-        return dense(self.labels, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
+        return dense(self.labels, cfg.read_width, cfg.initializer, cfg.dtype)
 
     def positions(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Option) -> jax.Array:
-        """Returns both channels concatenated [B, L, 2D]."""
-        return output.both_BLE
+        """Returns what is read of the channels, [B, L, E]."""
+        return output.read(self.config.channels)
 
     def sequences(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Option) -> jax.Array:
-        """Returns the mean [B, 2D] over tokens of both channels."""
-        both_BLE, mask_BL = output.both_BLE.astype(jnp.float32), inputs[0].mask_BL
+        """Returns the mean [B, E] over tokens of what is read of the channels."""
+        read_BLE, mask_BL = output.read(self.config.channels).astype(jnp.float32), inputs[0].mask_BL
         if mask_BL is None or self.config.compat_reference:
-            mean_BE = both_BLE.mean(axis=1)
+            mean_BE = read_BLE.mean(axis=1)
         else:
             weight_BL = mask_BL.astype(jnp.float32)
-            mean_BE = jnp.einsum("ble,bl->be", both_BLE, weight_BL) / jnp.maximum(weight_BL.sum(1, keepdims=True), 1)
+            mean_BE = jnp.einsum("ble,bl->be", read_BLE, weight_BL) / jnp.maximum(weight_BL.sum(1, keepdims=True), 1)
         return mean_BE.astype(self.config.dtype)

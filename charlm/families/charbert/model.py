@@ -30,6 +30,7 @@ from charlm.nn.masks import numbers_texts
 from charlm.nn.recurrent import BiGRU
 from charlm.nn.scan import Layer, in_turn
 
+CHANNELS = ("both", "tokens", "characters", "sum")
 BothStates = tuple[jax.Array, jax.Array]  # states [B, L, D] of tokens and of their characters
 
 
@@ -54,6 +55,8 @@ class CharBertConfig(BertConfig):
       nlm: whether the character channel is trained by noisy language modelling. If not, masked tokens are predicted
         from both channels (Table 4, w/o NLM; section 4.6).
       shared_head_norm: whether both prediction heads share one LayerNorm (released code on RoBERTa).
+      channels: what heads for labels read: "both" channels concatenated (section 3.6), the states of "tokens" or of
+        "characters" alone, or their "sum" (section 5.3, figure 6).
       compat_reference: only attention masks padding, as in the released code: GRU, convolution and mean run over it, so
         outputs depend on the amount of padding and on the slots it points to. Needed for the authors' numbers.
     """
@@ -68,6 +71,7 @@ class CharBertConfig(BertConfig):
     windows: tuple[int, ...] = (3, 4, 5)
     nlm: bool = True
     shared_head_norm: bool = False
+    channels: Literal["both", "tokens", "characters", "sum"] = "both"
     compat_reference: bool = False
 
     def __post_init__(self) -> None:
@@ -77,6 +81,7 @@ class CharBertConfig(BertConfig):
                 raise ValueError(f"charbert: {name}={getattr(self, name)}, expected a positive number")
         if self.char_encoder not in ("gru", "embedding"):
             raise ValueError(f"charbert: char_encoder={self.char_encoder!r} is not one of gru, embedding")
+        check_channels(self.channels)
         if self.fusion not in FUSIONS:
             raise ValueError(f"charbert: fusion={FUSIONS.unknown(self.fusion)}")
         object.__setattr__(self, "windows", tuple(self.windows))  # a config read from a file has a list
@@ -93,9 +98,20 @@ class CharBertConfig(BertConfig):
             )
 
     @property
+    def read_width(self) -> int:
+        """Width of what heads for labels read of a position."""
+        return 2 * self.hidden if self.channels == "both" else self.hidden
+
+    @property
     def one_fusion(self) -> bool:
         """Whether one fusion serves all layers."""
         return self.shared_fusion or FUSIONS[self.fusion].shared
+
+
+def check_channels(value: object) -> None:
+    """Raises ValueError unless heads for labels can read these channels; see `CharBertConfig`."""
+    if value not in CHANNELS:
+        raise ValueError(f"charbert: channels={value!r} is not one of {', '.join(CHANNELS)}")
 
 
 class CharBertOutput(NamedTuple):
@@ -118,6 +134,14 @@ class CharBertOutput(NamedTuple):
     def both_BLE(self) -> jax.Array:
         """Both channels concatenated [B, L, 2D], the input of the heads of tasks (CharBERT, section 3.6)."""
         return jnp.concatenate([self.tokens_BLD, self.chars_BLD], axis=-1)
+
+    def read(self, channels: str) -> jax.Array:
+        """Returns what heads for labels read, [B, L, 2D] or [B, L, D]; see `CharBertConfig.channels`."""
+        if channels == "both":
+            return self.both_BLE
+        if channels == "sum":
+            return self.tokens_BLD + self.chars_BLD
+        return self.tokens_BLD if channels == "tokens" else self.chars_BLD
 
 
 class CharEncoder(nn.Module):

@@ -1,6 +1,7 @@
-"""An LSTM layer (Hochreiter and Schmidhuber, 1997; Gers et al., 2000) with PyTorch's gates, for XRayEmb.
+"""An LSTM layer (Hochreiter and Schmidhuber, 1997; Gers et al., 2000) with PyTorch's gates.
 
-`encoder` and `decoder` use it. It has a backward pass of its own; open it to change the recursion or its gradient.
+XRayEmb's encoder and decoder and the word recogniser use it. It has a backward pass of its own; open it to change the
+recursion or its gradient.
 
     i = sigmoid(W_i x + b_i + U_i h + c_i)      f, o likewise      n = tanh(W_n x + b_n + U_n h + c_n)
     s' = f s + i n                              h' = o tanh(s')
@@ -26,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from charlm.nn.embed import Held
 from charlm.nn.products import matmul, sum_of_outer
 
 
@@ -36,7 +38,7 @@ class LSTMState(NamedTuple):
     s_BK: jax.Array
 
 
-class LSTM(nn.Module):
+class LSTM(Held, nn.Module):
     """One layer in one direction.
 
     Parameters, with the gates concatenated: `input_kernel` [E, G], `state_kernel` [K, G] and a bias [G] each. They

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from programs import initial
 
-from charlm.families.xrayemb.lstm import LSTM, LSTMState
+from charlm.nn.lstm import LSTM, LSTMState
 
 N, B, E, K = 6, 3, 4, 5
 

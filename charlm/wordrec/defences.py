@@ -1,0 +1,71 @@
+"""The defences that commands know: those of `charlm.text.defences`, and a word recogniser that the user has trained.
+
+`--defence` of `charlm.robustness` and `charlm.evaluate_retrieval` reads this table, which needs no JAX. Open it to
+change what may follow "wordrec:".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from charlm.core.nearest import did_you_mean
+from charlm.text.defences import DEFENCES, Defence, Entry
+
+TAKES = "FOLDER[,neutral=WORD | ,background=FOLDER]"
+_OPTIONS = ("neutral", "background")
+
+
+class Recognisers(NamedTuple):
+    """What stands behind "wordrec:": the folder of a recogniser, and what is done about words that it does not know."""
+
+    folder: str
+    neutral: str = ""
+    background: str = ""
+
+
+def read_recognisers(argument: str) -> Recognisers:
+    """Returns what an argument such as "runs/wordrec,neutral=a" says.
+
+    Raises:
+      ValueError: it is not of this form, or a folder does not exist.
+    """
+    folder, *options = argument.split(",")
+    said: dict[str, str] = {}
+    for option in options:
+        name, equals, value = option.partition("=")
+        if name not in _OPTIONS or not equals or not value or value.split() != [value]:
+            raise ValueError(
+                f"--defence=wordrec:{argument}: expected wordrec:{TAKES}, got {option!r}{did_you_mean(name, _OPTIONS)}"
+            )
+        said[name] = value
+    if len(said) < len(options) or len(said) > 1:
+        raise ValueError(f"--defence=wordrec:{argument}: neutral or background, one of them and once")
+    for one in (folder, said.get("background", folder)):
+        if not Path(one).is_dir():
+            raise ValueError(f"--defence=wordrec:{argument}: there is no folder {one!r}; expected wordrec:{TAKES}")
+    return Recognisers(folder, **said)
+
+
+def _recognition(argument: str) -> Defence:
+    from charlm.wordrec.defence import WordRecognition  # imported late, so that --help needs no JAX
+    from charlm.wordrec.recogniser import TrainedRecogniser
+
+    said, key = read_recognisers(argument), "--defence=wordrec"
+    background = TrainedRecogniser.load(said.background, key) if said.background else None
+    return WordRecognition(TrainedRecogniser.load(said.folder, key), said.neutral, background)
+
+
+KNOWN: Mapping[str, Entry] = MappingProxyType(
+    {
+        **DEFENCES,
+        "wordrec": Entry(
+            _recognition,
+            "a word recogniser of yours (charlm wordrec train)",
+            takes=TAKES,
+            check=read_recognisers,
+        ),
+    }
+)

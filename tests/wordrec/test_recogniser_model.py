@@ -1,0 +1,74 @@
+"""Tests the recogniser's module: it equals a loop over the equations in NumPy, and padding has no effect."""
+
+from __future__ import annotations
+
+import numpy as np
+from programs import applied, drawn
+
+from charlm.wordrec.batches import padded_rows
+from charlm.wordrec.model import Recogniser, RecogniserConfig
+from charlm.wordrec.words import OTHER, KnownWords
+
+KNOWN = KnownWords(["the", "cat", "sat", "on", "mat"], "tehcasonm", "rules")
+ROWS = [["the", "caat", "sat", "on", "a", "zebra"], ["a"], ["mat", "the", "sat"]]
+MODEL = Recogniser(RecogniserConfig(KNOWN.alphabet, KNOWN.size, hidden=7))
+
+
+def inputs(rows=ROWS, most=3, length=6):
+    read, mask_BL = padded_rows(KNOWN, rows, most, length)
+    return *read, mask_BL
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def one_direction(x_LE, params):
+    h = s = np.zeros(7)
+    outputs = []
+    for x in x_LE:
+        gates = x @ params["input_kernel"] + params["input_bias"] + h @ params["state_kernel"] + params["state_bias"]
+        i, f, n, o = np.split(gates.astype(np.float64), 4)
+        s = sigmoid(f) * s + sigmoid(i) * np.tanh(n)
+        h = sigmoid(o) * np.tanh(s)
+        outputs.append(h)
+    return np.array(outputs)
+
+
+def reference(words, params):
+    """Returns the logits [W, V] of a row, from its characters alone."""
+    A = KNOWN.alphabet
+    x_LE = np.zeros((len(words), 3 * A))
+    for n, word in enumerate(words):
+        numbers = [KNOWN.characters.index(c) + OTHER if c in KNOWN.characters else OTHER - 1 for c in word]
+        x_LE[n, numbers[0]] = 1
+        for number in numbers[1:-1]:
+            x_LE[n, A + number] += 1
+        x_LE[n, 2 * A + numbers[-1]] = 1
+    forward = one_direction(x_LE, params["forward"])
+    backward = one_direction(x_LE[::-1], params["backward"])[::-1]
+    states = np.concatenate([forward, backward], axis=1)
+    return states @ params["label"]["kernel"] + params["label"]["bias"]
+
+
+def test_logits_are_those_of_the_equations():
+    params = drawn(MODEL, *inputs())
+    logits_BLV = np.asarray(applied(MODEL)(params, *inputs()))
+    for row, words in enumerate(ROWS):
+        np.testing.assert_allclose(logits_BLV[row, : len(words)], reference(words, params), atol=2e-5)
+
+
+def test_padding_changes_nothing():
+    params = drawn(MODEL, *inputs())
+    short = np.asarray(applied(MODEL)(params, *inputs()))
+    wide = np.asarray(applied(MODEL)(params, *inputs(most=5, length=11)))
+    for row, words in enumerate(ROWS):
+        np.testing.assert_allclose(wide[row, : len(words)], short[row, : len(words)], atol=1e-6)
+
+
+def test_a_word_depends_on_words_on_both_sides():
+    params = drawn(MODEL, *inputs())
+    logits = lambda words: np.asarray(applied(MODEL)(params, *inputs([words])))[0, 1]
+    middle = logits(["the", "cat", "sat"])
+    assert np.abs(logits(["mat", "cat", "sat"]) - middle).max() > 1e-3
+    assert np.abs(logits(["the", "cat", "mat"]) - middle).max() > 1e-3
