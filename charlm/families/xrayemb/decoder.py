@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from charlm.families.xrayemb.encoder import check_characters
-from charlm.families.xrayemb.lstm import LSTM, LSTMState
 from charlm.nn.choices import InitializerName
 from charlm.nn.embed import table_init
+from charlm.nn.lstm import LSTM, LSTMState
 from charlm.nn.mixed import MixedDense
 
 MAX_STEPS = 20  # as in the released code; counts the symbol that ends a word

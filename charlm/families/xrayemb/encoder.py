@@ -23,9 +23,9 @@ from jax.typing import DTypeLike
 
 from charlm.core.types import ModelConfig, Option
 from charlm.families.subword.bert import Bert, BertConfig
-from charlm.families.xrayemb.lstm import LSTM
 from charlm.nn.choices import InitializerName
 from charlm.nn.embed import table_init
+from charlm.nn.lstm import LSTM
 from charlm.nn.mixed import MixedDense
 from charlm.nn.products import matmul
 from charlm.nn.sizes import is_symbolic
