@@ -255,14 +255,14 @@ def _run_backward(saved: _Saved, d_outputs: _Outputs) -> tuple[jax.Array, jax.Ar
     )
     by_memory_NBK = o * (1 - tanh_s * tanh_s)
 
-    def one(later: LSTMState, x: tuple[jax.Array, ...]) -> tuple[LSTMState, jax.Array]:
-        dh_BK, by_memory_BK, f_BK, slopes_BG, keep_B1 = x
+    def one(later: LSTMState, x: tuple[tuple[jax.Array, ...], jax.Array | None]) -> tuple[LSTMState, jax.Array]:
+        (dh_BK, by_memory_BK, f_BK, slopes_BG), keep_B1 = x
         dh = dh_BK + later.h_BK
         ds = later.s_BK + dh * by_memory_BK
         d_gates_BG = jnp.concatenate([ds, ds, ds, dh], axis=-1) * slopes_BG
         return _kept(LSTMState(_product(d_gates_BG, kernel_KG.T), ds * f_BK), keep_B1), d_gates_BG
 
-    steps = (dh_NBK, by_memory_NBK, f, slopes_NBG, keep_NB1)
+    steps = ((dh_NBK, by_memory_NBK, f, slopes_NBG), keep_NB1)
     d_start, d_gates_NBG = jax.lax.scan(one, d_last, steps, reverse=True)
     d_kernel = sum_of_outer(before.h_BK, d_gates_NBG, kernel_KG.dtype)
     return d_gates_NBG, d_kernel.astype(kernel_KG.dtype), d_start, None
