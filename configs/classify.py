@@ -50,8 +50,10 @@ def charbert(config: ml_collections.ConfigDict) -> None:
 def xrayemb(config: ml_collections.ConfigDict) -> None:
     """Sets the values of XRayEmb on emoji (section 4.2).
 
-    The epoch is chosen by the score of XRayEmb's Table 5, micro F1: the accuracy. The released code took macro F1.
+    The epoch is chosen by the score of XRayEmb's Table 5, micro F1: the accuracy. The released code took macro F1. The
+    perceptron is for a BERT, RoBERTa, GPT-2 or XRayEmb: `--config.model.label_head=` gives other models their own head.
     """
+    config.model.label_head = "perceptron"
     config.optim.head_learning_rate = 1e-3
     config.train.epochs = 3
     config.train.patience = 4

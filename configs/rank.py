@@ -3,7 +3,8 @@
     python -m charlm.main --config=configs/rank.py --workdir=runs/rank --config.init_from=runs/hlm \
         --config.data.train=train.jsonl.gz --config.data.dev=dev.jsonl.gz
 
-Variants: "" as XRayEmb was fine-tuned (section 4.2); "tiny" for models of a million parameters; and the setups of
+Variants: "" with the rates and epochs of XRayEmb (section 4.2) and any model's own head; "xrayemb" with its head, too,
+for a BERT, RoBERTa, GPT-2 or XRayEmb; "tiny" for models of a million parameters; and the setups of
 `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
 tiny+stochastic.
 """
@@ -32,9 +33,15 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     return apply_variants(config, variant, VARIANTS, "configs/rank.py", one_of=(POLICY_SETUPS,))
 
 
+def xrayemb(config: ml_collections.ConfigDict) -> None:
+    """Sets the head and the patience of XRayEmb, section 4.2."""
+    config.model.label_head = "perceptron"
+    config.train.patience = 4
+
+
 def tiny(config: ml_collections.ConfigDict) -> None:
     """For a model of a million parameters."""
     config.optim.learning_rate = 1e-3
 
 
-VARIANTS: dict[str, Variant] = {"tiny": tiny, **SETUPS}
+VARIANTS: dict[str, Variant] = {"xrayemb": xrayemb, "tiny": tiny, **SETUPS}

@@ -8,10 +8,10 @@ Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .i
 Variants: "" as HLM was fine-tuned on NCBI-disease, "wnut16" as on W-NUT16 (section 4.3); "reference" as in HLM's
 released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "features" trains only a head, on the states
 of a frozen model (CharBERT, section 5.3; `--config.model.channels=tokens` reads one channel); "lince_lid", "lince_pos"
-and "lince_ner" for LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies single words
-in their sentences, by cross-validation (novel_words+frozen as in XRayEmb's paper, section 4.2); "tiny" for models of a
-million parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and
-"frozen". Join variants with a plus sign: xrayemb+stochastic.
+and "lince_ner" for LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies one word of
+each passage of a table, by cross-validation (NYTWIT with passages; novel_words+frozen as in XRayEmb's paper, section
+4.2); "tiny" for models of a million parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding",
+"stochastic", "no_suffix" and "frozen". Join variants with a plus sign: xrayemb+stochastic.
 """
 
 import ml_collections
@@ -66,17 +66,24 @@ def features(config: ml_collections.ConfigDict) -> None:
 
 
 def xrayemb(config: ml_collections.ConfigDict) -> None:
-    """Sets the values of XRayEmb, section 4.2."""
+    """Sets the values of XRayEmb, section 4.2.
+
+    The LSTM is for a BERT, RoBERTa, GPT-2 or XRayEmb: `--config.model.label_head=` gives other models their own head.
+    """
+    config.model.label_head = "lstm"
     config.optim.head_learning_rate = 1e-3
     config.train.patience = 4
 
 
 def novel_words(config: ml_collections.ConfigDict) -> None:
-    """Sets values for new words in their sentences, as those of NYTWIT in XRayEmb: other words have the tag "_"."""
+    """Reads new words in their passages, by the columns of NYTWIT as XRayEmb's released code reads it."""
     config.optim.head_learning_rate = 1e-3
     config.data.scheme = "none"
-    config.data.skip_labels = ("_",)
-    config.data.folds = 10
+    config.data.target = "Word"
+    config.data.text = "sentence"
+    config.data.label = "Category"
+    config.data.fold_column = "fold"
+    config.data.skip_labels = ("filtered",)  # words that do not belong to the task
 
 
 def lince_lid(config: ml_collections.ConfigDict) -> None:

@@ -43,7 +43,7 @@ from charlm.core.types import JsonObject
 from charlm.families.family import Family, families, model_options, own_families
 from charlm.families.family import family as family_named
 from charlm.families.options import joined
-from charlm.tasks.table import SECTION, TASKS, TaskEntry
+from charlm.tasks.table import OF_PASSAGES, SECTION, TASKS, TaskEntry
 from charlm.text.noise import KINDS, Noise
 
 TASK = "tagging"  # the task of a config that names none
@@ -90,6 +90,7 @@ KEYS: dict[str, Key] = {
     "data.metric": Key("",
         'classes and tags: score of the best epoch, such as "weighted_f1"; empty: accuracy, or "f1" of entities',
         ("", "accuracy", "macro_f1", "weighted_f1", "f1", "matthews")),
+    "data.target": Key("", "tagging: column of the word to tag in each passage of a table; empty: columns of words"),
     "data.word": Key("", "tagging: number of the words' column; empty: the format's usual one"),
     "data.tag": Key("auto",
         'tagging: the tags\' column: a number, or "upos", "xpos", "misc:KEY", "feats:KEY" of CoNLL-U'),
@@ -265,9 +266,22 @@ def validate(flat: JsonObject) -> None:
         raise ValueError("init_from names no model to fine-tune; a workdir, a checkpoint, or a folder of weights")
     if (flat["data.folds"] or flat["data.fold_column"]) and (flat["data.dev"] or flat["data.test"]):
         raise ValueError("data.folds: cross-validation splits data.train itself; leave data.dev and data.test empty")
+    if "data.target" in entry.reads:
+        _check_target(flat)
     for key, tasks in _readers():
         if key not in entry.reads and flat[key] != KEYS[key].default:
             raise ValueError(f"{key}={flat[key]!r} is of {' and '.join(tasks)}, but the task is {flat['task']}")
+
+
+def _check_target(flat: JsonObject) -> None:
+    """Checks that the keys of tables and those of columns of words are not mixed; raises ValueError as `validate`."""
+    target = flat["data.target"]
+    for key in ("data.word", "data.tag") if target else OF_PASSAGES:
+        if flat[key] != KEYS[key].default:
+            reads = (
+                f"tables of passages (data.target={target!r})" if target else "columns of words: data.target is empty"
+            )
+            raise ValueError(f"{key}={flat[key]!r}, but the files are {reads}")
 
 
 def _readers() -> Iterator[tuple[str, list[str]]]:

@@ -8,3 +8,24 @@ SEQUENCE_CLASSIFICATION = "sequence_classification"
 TOKEN_CLASSIFICATION = "token_classification"
 QUESTION_ANSWERING = "question_answering"
 FINE_TUNED = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)  # the heads that predict labels
+
+# How a head for labels computes them (`model.label_head`): one linear layer, or one of XRayEmb's (section 4.2).
+LINEAR, PERCEPTRON, LSTM_TAGGER = "linear", "perceptron", "lstm"
+READ_BY = {PERCEPTRON: SEQUENCE_CLASSIFICATION, LSTM_TAGGER: TOKEN_CLASSIFICATION}  # the one head that each is for
+_WHAT = {SEQUENCE_CLASSIFICATION: "texts", TOKEN_CLASSIFICATION: "words"}
+
+
+def check_label_head(label_head: str, head: str, where: str) -> None:
+    """Checks that a way to compute labels is one for models with the given head.
+
+    Args:
+      where: beginning of the message.
+
+    Raises:
+      ValueError: it is for another head; names the one that it is for.
+    """
+    known = [name for name, read in READ_BY.items() if read == head]
+    if label_head not in (LINEAR, *known):
+        what = f" is for labels of {_WHAT[READ_BY[label_head]]}" if label_head in READ_BY else ""
+        expected = " or ".join((LINEAR, *known))
+        raise ValueError(f"{where}label_head={label_head}{what}; expected {expected} for {head.replace('_', ' ')}")

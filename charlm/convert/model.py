@@ -147,6 +147,10 @@ class Converter(abc.ABC):
     def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head."""
 
+    def with_label_head(self, metadata: Mapping[str, Json], label_head: str) -> JsonObject:
+        """Returns the metadata of a model for labels that computes them in another way (`Family.label_heads`)."""
+        return {**metadata, "label_head": label_head}
+
     @abc.abstractmethod
     def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with config fields changed; the caller has checked names and values."""

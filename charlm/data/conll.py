@@ -204,7 +204,8 @@ def write_conll(
     if len(predicted) != len(examples):
         raise ValueError(f"{path}: expected tags of {len(examples)} sentences, got {len(predicted)}")
     if separator is None:
-        cells = (cell for example, tags in zip(examples, predicted, strict=True) for cell in (*example.words, *tags))
+        pairs = zip(examples, predicted, strict=True)
+        cells = (cell for example, tags in pairs for cell in (*example.words, *(example.tags or ()), *tags))
         separator = "\t" if any(" " in cell for cell in cells) else " "
     changed = 0
     with replacing(path) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as file:

@@ -41,6 +41,7 @@ class TaggedExample(NamedTuple):
       words: the words, exactly as in the file.
       tags: one tag for each word; None: not known.
       spaces: whether a space follows each word; None: a space follows every word.
+      group: its fold in cross-validation; empty: none.
     """
 
     id: str
@@ -48,6 +49,12 @@ class TaggedExample(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None = None
     spaces: tuple[bool, ...] | None = None
+    group: str = ""
+
+    def __repr__(self) -> str:
+        """Returns the fields; without a fold as before there were any, since runs remember a digest of this text."""
+        fields = zip(self._fields, self if self.group else self[:-1], strict=False)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in fields)})"
 
 
 class Answer(NamedTuple):

@@ -11,6 +11,7 @@ import logging
 import jax
 from flax import traverse_util
 
+from charlm.convert.heads import READ_BY, check_label_head
 from charlm.convert.model import Target
 from charlm.convert.rules import group
 from charlm.core.state import on_processor, stream_key
@@ -31,7 +32,7 @@ def with_task(source: Pretrained, task: AnyTask, label_head: str = "") -> tuple[
       label_head: one of the family's variants of the head for labels (`Family.label_heads`); "": the first of them.
 
     Raises:
-      ValueError: the family has no such head.
+      ValueError: the family has no such head, or it is none for the task.
     """
     converter = converter_of(source.family)
     if task.head not in converter.heads:
@@ -42,7 +43,9 @@ def with_task(source: Pretrained, task: AnyTask, label_head: str = "") -> tuple[
         has = f"the heads {', '.join(variants)}" if variants else f"one head for {task.name}, leave it empty"
         raise ValueError(f"model.label_head={label_head}: a {source.family} has {has}")
     if variants:
-        metadata["label_head"] = label_head or variants[0]
+        if label_head in READ_BY:
+            check_label_head(label_head, task.head, "model.")
+        metadata = converter.with_label_head(metadata, label_head or variants[0])
     target = converter.target(metadata, str(source.folder))
     model = dataclasses.replace(
         source, model=target.module, params=None, config=target.config, head=task.head, metadata=metadata

@@ -22,6 +22,8 @@ SECTION = "data"  # the section of a config that holds the keys of charlm's own 
 TEXT_KEYS = ("data.text", "data.pair", "data.label", "data.id", "data.header")
 TABLE_COLUMNS = (*TEXT_KEYS, "data.multi_label", "data.separator", "data.fold_column", "data.skip_labels")
 
+OF_PASSAGES = ("data.text", "data.label", "data.id", "data.header", "data.fold_column")  # read with data.target
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskEntry:
@@ -63,7 +65,7 @@ _OWN = {
     "tagging": TaskEntry(
         "a tag for every word: entities, parts of speech, languages",
         "charlm.tasks.tagging:Tagging",
-        reads=("data.word", "data.tag", "data.scheme", "data.metric", "data.skip_labels"),
+        reads=("data.word", "data.tag", "data.scheme", "data.metric", "data.skip_labels", "data.target", *OF_PASSAGES),
         rows=WORDS,
         config="tag",
     ),

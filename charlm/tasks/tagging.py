@@ -7,6 +7,7 @@ change which unit represents a word, or how tags are scored.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,11 +22,12 @@ from charlm.convert.heads import TOKEN_CLASSIFICATION
 from charlm.core.types import Json, JsonObject
 from charlm.data.conll import read_tagged, write_conll
 from charlm.data.examples import Skipped, TaggedExample
+from charlm.data.passages import OUTSIDE, in_passages
 from charlm.data.tag_schemes import is_iob
 from charlm.families.units import Encoded, Units
 from charlm.tasks.base import Asked, Row, Task, TaskSums, WordScores, label_loss, write_confusion
 from charlm.tasks.classification import learned
-from charlm.tasks.columns import column
+from charlm.tasks.columns import Columns, column
 from charlm.text.noise import Rewriter
 from charlm.text.noise.edits import NoisedWords, collect, move_tags
 
@@ -54,6 +56,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
       skip_labels: tags of words that are neither learned nor scored, and only read, such as the words around a new one;
         not beside tags that mark entities.
       metric: the main score, one of those that `scores` returns; "": F1 of entities, else the share of correct tags.
+      columns: those of tables of passages with one word to tag each, the word as `pair`; None: files are columns of
+        words (`charlm.data.passages`).
     """
 
     name = "tagging"
@@ -72,22 +76,25 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         entities: bool | None = None,
         metric: str = "",
         skip_labels: Sequence[str] = (),
+        columns: Columns | None = None,
     ) -> None:
-        self.word, self.tag, self.scheme, self._metric = word, tag, scheme, metric
-        self.skip_labels = tuple(skip_labels)
+        self.word, self.tag, self.scheme, self._metric, self.columns = word, tag, scheme, metric, columns
+        self.skip_labels = tuple(dict.fromkeys([*skip_labels, *([OUTSIDE] if columns else [])]))
         self.labels, self.entities = tuple(labels), entities
 
     @classmethod
     def from_config(cls, config: ml_collections.ConfigDict) -> Self:
         """Returns the task with the columns and the scheme that a config names."""
         data = config.data
-        return cls(data.word, data.tag, data.scheme, metric=data.metric, skip_labels=data.skip_labels)
+        columns = dataclasses.replace(Columns.of(data), pair=data.target) if data.target else None
+        return cls(data.word, data.tag, data.scheme, metric=data.metric, skip_labels=data.skip_labels, columns=columns)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Json]) -> Self:
         """Returns the task with the given settings."""
         lists = {name: tuple(settings.get(name, ())) for name in ("labels", "skip_labels")}
-        return cls(**{**settings, **lists})
+        columns = Columns.from_dict(settings["columns"]) if "columns" in settings else None
+        return cls(**{**settings, **lists, "columns": columns})
 
     @property
     def metric(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]  # it is found out, and never set
@@ -101,7 +108,8 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
 
     def settings(self) -> JsonObject:
         """Returns name, columns, scheme, tags, whether they mark entities, and what was asked for beyond that."""
-        optional = {"metric": self._metric, "skip_labels": list(self.skip_labels)}
+        columns = self.columns.to_dict() if self.columns else None
+        optional = {"metric": self._metric, "skip_labels": list(self.skip_labels), "columns": columns}
         return {
             "name": self.name,
             "word": self.word,
@@ -114,6 +122,11 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
     def read(self, files: Sequence[str], training: bool, labelled: bool = True) -> list[TaggedExample]:
         """Returns the sentences of files; tags of entities are converted to IOB2."""
         skipped, found = Skipped(), []
+        if self.columns is not None:
+            found = list(in_passages(self.columns.read(files, labelled), skipped))
+            for line in skipped.report():
+                log.info("%s", line)
+            return found
         word = column(self.word)
         if isinstance(word, str):
             raise ValueError(f"data.word={self.word!r}: expected the number of a column, from 0; CoNLL has no header")

@@ -466,9 +466,20 @@ RELEASED_XRAYEMB = XRAYEMB | {
 NO_LOOPS = XRAYEMB | {"loss.cycle_words": 0.0, "loss.cycle_sphere": 0.0}
 LANGUAGE_ONLY = NO_LOOPS | {"loss.embedding": 0.0, "loss.generation": 0.0, "policy.infer": "none"}
 XRAYEMB_TASKS = {"optim.learning_rate": 2e-5, "optim.head_learning_rate": 1e-3, "optim.warmup_share": 0.1}
-EMOJI = XRAYEMB_TASKS | {"train.epochs": 3, "train.patience": 4, "data.metric": "accuracy"}
+EMOJI = XRAYEMB_TASKS | {
+    "train.epochs": 3,
+    "train.patience": 4,
+    "data.metric": "accuracy",
+    "model.label_head": "perceptron",
+}
 NYTWIT = XRAYEMB_TASKS | {
     "data.text": "Word", "data.label": "Category", "data.fold_column": "Fold", "data.skip_labels": ("filtered",),
+}  # fmt: skip
+
+IN_PASSAGES = {
+    "data.target": "Word", "data.text": "sentence", "data.label": "Category", "data.fold_column": "fold",
+    "data.skip_labels": ("filtered",), "data.scheme": "none", "model.label_head": "", "model.dropout": 0.0,
+    "model.attention_dropout": 0.0, "optim.weight_decay": 0.0,
 }  # fmt: skip
 
 
@@ -537,13 +548,14 @@ def test_variants_are_joined_in_their_order():
         ("classify.py:xrayemb", EMOJI),
         ("classify.py:novel_words", NYTWIT),
         ("tag.py:wnut16", {"train.epochs": 5, "optim.learning_rate": 2e-5, "data.batch_size": 16}),
-        ("tag.py:novel_words", {"data.skip_labels": ("_",), "data.scheme": "none", "data.folds": 10}),
+        ("tag.py:novel_words+frozen", IN_PASSAGES),
+        ("rank.py:xrayemb", XRAYEMB_TASKS | {"model.label_head": "perceptron", "train.epochs": 3, "train.patience": 4}),
         ("tag.py:lince_lid", {"data.metric": "weighted_f1", "data.scheme": "none"}),
         ("tag.py:lince_pos", {"data.metric": "", "data.scheme": "none"}),
         ("tag.py:lince_ner", {"data.metric": "", "data.scheme": "auto"}),
         ("classify.py:lince_sa", {"data.text": "sentence", "data.label": "label", "data.metric": "accuracy"}),
         ("classify.py:charbert", {"optim.learning_rate": 3e-5, "train.epochs": 6, "data.batch_size": 16}),
-        ("tag.py:xrayemb", XRAYEMB_TASKS | {"train.epochs": 20, "train.patience": 4}),
+        ("tag.py:xrayemb", XRAYEMB_TASKS | {"train.epochs": 20, "train.patience": 4, "model.label_head": "lstm"}),
     ],
 )
 def test_values_of_the_paper(file, paper):

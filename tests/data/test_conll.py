@@ -315,3 +315,9 @@ def test_lince_has_tokens_without_tags_in_its_test_files(tmp_path):
 def test_numbers_of_sentences_are_words_where_the_file_does_not_begin_with_one(tmp_path):
     found = read(tmp_path, "a\tO\n# sent_enum = 2\tO\n")
     assert [example.words for example in found] == [("a", "# sent_enum = 2")]
+
+
+def test_a_correct_tag_with_a_space_makes_tabs_too(tmp_path):
+    path = tmp_path / "found.conll"
+    write_conll(str(path), [TaggedExample("1", "f", ("cat",), ("affix libfix",))], [["blend"]])
+    assert path.read_text() == "cat\taffix libfix\tblend\n\n"

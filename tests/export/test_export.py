@@ -67,6 +67,8 @@ def exported(tmp_path_factory, request):
         "hlm read first": lambda: saved("first", reference_head(hlm(), CLASSES)),
         "bert": lambda: release("bert"),
         "bert tagging": lambda: models("").untrained("tagging"),
+        "bert lstm": lambda: saved("bert_lstm", headed("bert", Tagging(labels=("O", "X")), "lstm")),
+        "gpt2 perceptron": lambda: saved("gpt2_perceptron", headed("gpt2", CLASSES, "perceptron")),
         "bert classification": lambda: models("").untrained("classification"),
         "bert question answering": lambda: models("").untrained("question_answering"),
         "roberta": lambda: release("roberta"),
@@ -105,8 +107,13 @@ class Exported(NamedTuple):
 
 def reference_head(source, task):
     """Returns an HLM whose head reads characters, too, with random parameters of the head."""
-    found = from_pretrained(source)
-    model, target = with_task(found, task, "reference")
+    return headed(source, task, "reference")
+
+
+def headed(source, task, label_head):
+    """Returns a model for a task with that head, of random parameters, from a folder or the name of a family."""
+    found = from_pretrained(release(source) if source in ("bert", "gpt2") else source)
+    model, target = with_task(found, task, label_head)
     return dataclasses.replace(model, params=first_params(found, model, target, seed=1))
 
 
@@ -117,11 +124,11 @@ def outputs_of(folder, arrays):
     return found
 
 
-USUAL = ("hlm tagging", "bert", "gpt2")
+USUAL = ("hlm tagging", "bert", "gpt2", "bert lstm")
 OTHERS = (
     "hlm", "hlm read whole", "charbert", "char2subword",
     "hlm read first", "bert tagging", "bert classification", "bert question answering", "roberta",
-    "gpt2 classification", "characterbert", "char2subword full", "xrayemb", "xrayemb gpt2",
+    "gpt2 classification", "gpt2 perceptron", "characterbert", "char2subword full", "xrayemb", "xrayemb gpt2",
 )  # fmt: skip
 
 

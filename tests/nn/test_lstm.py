@@ -1,12 +1,12 @@
-"""Tests the LSTM: values and gradients equal a loop over PyTorch's equations, for every way of passing inputs."""
+"""Tests the LSTM: values and gradients equal a loop over the equations, however inputs and texts are passed."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from programs import initial
+from programs import drawn, initial
 
-from charlm.nn.lstm import LSTM, LSTMState
+from charlm.nn.lstm import LSTM, BiLSTM, LSTMState
 
 N, B, E, K = 6, 3, 4, 5
 
@@ -133,3 +133,49 @@ def test_bfloat16_rounds_inputs_of_products_alone():
     pairs = zip(*(jax.tree.leaves(f(params, table, start)) for f in (ours, theirs)), strict=True)
     for mine, exact in pairs:  # gradients of products are rounded, too
         np.testing.assert_allclose(mine, exact, atol=0.02 * np.abs(exact).max())
+
+
+def both_ways(x_LE, params):
+    """Returns the outputs of a text, by the loop from each end."""
+    start = jnp.zeros((1, K))
+    forward = plain(x_LE[:, None], start, params["forward"])[:, 0]
+    backward = plain(x_LE[::-1, None], start, params["backward"])[::-1, 0]
+    return jnp.concatenate([forward, backward], axis=-1)
+
+
+TEXTS = {(0, 1): (0, 2), (0, 2): (2, 4), (1, 1): (1, 3), (2, 1): (0, 4)}  # row and number of a text: its positions
+
+
+def test_each_text_of_a_row_is_read_alone_in_both_directions():
+    """Two texts side by side, one between padding of NaN, one that fills its row: outputs, and gradients of all."""
+    rng = np.random.default_rng(5)
+    model, x = BiLSTM(E, K, jnp.float32), rng.normal(size=(3, 4, E)).astype(np.float32)
+    params, weight = drawn(model, x, seed=6), rng.normal(size=(3, 4, 2 * K)).astype(np.float32)
+    mask = np.zeros((3, 4), np.int32)
+    for (row, number), (begin, end) in TEXTS.items():
+        mask[row, begin:end] = number
+    empty = np.where(mask[..., None] > 0, x, np.nan)
+
+    def theirs(params, x):
+        parts = {at: both_ways(x[at[0], begin:end], params) for at, (begin, end) in TEXTS.items()}
+        return sum((parts[at] * weight[at[0], slice(*TEXTS[at])]).sum() for at in TEXTS), parts
+
+    def ours(params, x):
+        found = model.apply({"params": params}, x, mask)
+        return jnp.where(mask[..., None] > 0, found * weight, 0).sum(), found
+
+    (_, found), got = jax.jit(jax.value_and_grad(ours, (0, 1), has_aux=True))(params, empty)
+    (_, wanted), want = jax.jit(jax.value_and_grad(theirs, (0, 1), has_aux=True))(params, x)
+    for at, part in wanted.items():
+        np.testing.assert_allclose(found[at[0], slice(*TEXTS[at])], part, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), got, want)
+    assert all(np.abs(x).max() > 1e-3 for x in jax.tree.leaves(got))
+    np.testing.assert_array_equal(got[1][mask == 0], 0)
+
+
+def test_a_row_without_a_mask_is_one_text():
+    model, x = BiLSTM(E, K, jnp.float32), np.random.default_rng(7).normal(size=(2, 5, E)).astype(np.float32)
+    params = drawn(model, x)
+    found = jax.jit(model.apply)({"params": params}, x)
+    np.testing.assert_allclose(found[1], both_ways(x[1], params), atol=1e-6)
+    np.testing.assert_array_equal(found, jax.jit(model.apply)({"params": params}, x, np.ones((2, 5), bool)))

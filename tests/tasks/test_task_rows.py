@@ -319,6 +319,9 @@ def test_settings_make_the_task_anew(name):
         "ranking": lambda: Ranking(columns),
     }[name]()
     assert from_settings(task.settings()).settings() == task.settings()
+    of_passages = Tagging(labels=["x"], skip_labels=["y"], columns=columns)
+    assert from_settings(of_passages.settings()).columns == columns
+    assert of_passages.skip_labels == ("y", "_")
     with pytest.raises(ValueError, match=f"task {name}: its settings cannot be read"):
         from_settings(task.settings() | {"colour": 1})
 

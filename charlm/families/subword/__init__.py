@@ -15,6 +15,14 @@ LABELLED = ModelOption(
         ("", "first", "last")),
 )  # fmt: skip
 
+# The heads of XRayEmb's paper (section 4.2), which it puts on these models, too; XRayEmb has them as well.
+LABEL_HEAD = Key(
+    "",
+    'BERT, RoBERTa, GPT-2, XRayEmb: "linear" as in transformers (the default), "perceptron" of two layers for texts, '
+    '"lstm" for words (XRayEmb, section 4.2)',
+    ("", "linear", "perceptron", "lstm"),
+)
+
 
 def _family(name: str, title: str, **options: ModelOption) -> Family:
     return Family(
@@ -26,6 +34,7 @@ def _family(name: str, title: str, **options: ModelOption) -> Family:
         golden=f"{_HERE}.golden",
         arrays=f"{_HERE}.arrays:SubwordArrays",
         options=options,
+        label_head=LABEL_HEAD,
     )
 
 

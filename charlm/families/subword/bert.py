@@ -216,6 +216,12 @@ class Bert(nn.Module):
         """Returns the token table's rows, float32 [..., D], in the form that `embeddings_BLD` takes."""
         return self.embed.token(ids_BL)
 
+    def mask_of(
+        self, ids_BL: jax.Array | None = None, mask_BL: jax.Array | None = None, **_: Option
+    ) -> jax.Array | None:
+        """Returns the mask, given the arguments of `__call__`."""
+        return mask_BL
+
     def position_ids(self, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
         """Returns the rows of the position table [B, L]; None: consecutive rows from `position_offset` on.
 

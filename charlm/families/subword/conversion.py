@@ -28,6 +28,7 @@ from charlm.families.subword.bert import Bert
 from charlm.families.subword.bert_tensors import BERT_LAYOUT, POOLED_ENCODER, ROBERTA_LAYOUT
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT as GPT2_TABLE
+from charlm.families.subword.label_heads import check_exportable, varied, with_label_head
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 
@@ -67,10 +68,10 @@ class SubwordConverter(Converter):
         if head not in self.layout.heads:
             raise ValueError(f"{where}: head={head!r} is not one of {', '.join(self.layout.heads)}")
         config = config_from_dict(self.layout.config, metadata["model"], where)
-        labels = metadata.get("labels", 0)
-        if self.layout.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
+        labels, layout = metadata.get("labels", 0), varied(self.layout, metadata, where)
+        if layout.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
-        return Target(config, *self.layout.target(config, head, labels), ())  # no aliases: transformers ties weights
+        return Target(config, *layout.target(config, head, labels), ())  # no aliases: transformers ties weights
 
     def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config of theirs names this family in `model_type`, which all but the oldest configs have."""
@@ -152,7 +153,12 @@ class SubwordConverter(Converter):
 
     def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:
         """Returns the metadata of the same model with another head, and the config fields that the head decides."""
-        return {**metadata, "head": head, "model": metadata["model"] | self.layout.heads[head].fields}
+        kept = {key: value for key, value in metadata.items() if key != "label_head"}
+        return {**kept, "head": head, "model": metadata["model"] | self.layout.heads[head].fields}
+
+    def with_label_head(self, metadata: Mapping[str, Json], label_head: str) -> JsonObject:
+        """Returns the metadata of the same model with that head for labels."""
+        return with_label_head(metadata, label_head)
 
     def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with the given fields of the config changed."""
@@ -165,7 +171,8 @@ class SubwordConverter(Converter):
             write_json(folder / CONFIG_FILE, theirs)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes the config that transformers reads, and the tokenizer."""
+        """Writes the config that transformers reads, and the tokenizer; ValueError for a head that it does not have."""
+        check_exportable(model.metadata, model.source)
         if model.metadata["head"] == ENCODER and POOLED_ENCODER in self.layout.heads:
             log.warning(
                 "an encoder without pooler: transformers makes a random one unless it is told add_pooling_layer=False"

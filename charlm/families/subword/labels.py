@@ -1,6 +1,7 @@
 """The models of fine-tuned BERT, RoBERTa and GPT-2: an output layer for labels of sequences, of tokens, or for answers.
 
-They compute the same as the models of Hugging Face's transformers, whose weights `charlm.convert` reads and writes.
+They compute the same as the models of Hugging Face's transformers, whose weights `charlm.convert` reads and writes;
+those with other heads (`ForLabels.label_head`) have no counterpart there.
 Encoders that read words through characters use the same heads (`ForLabels.encoder`). Open it to change how a fine-tuned
 model turns states into logits.
 """
@@ -11,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.heads import PERCEPTRON, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.types import Option, Tree
 from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert
@@ -32,11 +33,13 @@ class BertForLabels(ForLabels):
 
     def setup(self) -> None:
         super().setup()
-        if self.kind == SEQUENCE_CLASSIFICATION and not self.config.pooler:
+        if self.kind == SEQUENCE_CLASSIFICATION and not (self.config.pooler or self.label_head == PERCEPTRON):
             self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
-        """Returns the states [N, D] of the first position, after the tanh layer."""
+        """Returns the states [N, D] of the first position, after the tanh layer if the head has one."""
+        if self.label_head == PERCEPTRON:
+            return output.states_BLD[:, 0]
         if output.pooled_BD is not None:
             return output.pooled_BD
         return self.pooler(self.dropout(output.states_BLD[:, 0], deterministic=deterministic))

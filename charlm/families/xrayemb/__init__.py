@@ -7,7 +7,7 @@ Begin with `encoder` and `decoder`, its two parts, and with `policies`, which se
 from charlm.core.keys import Key
 from charlm.families.family import Family
 from charlm.families.options import ExportForm, ImportOption, ModelOption, PredictOption
-from charlm.families.subword import LABELLED
+from charlm.families.subword import LABEL_HEAD, LABELLED
 
 _HERE = "charlm.families.xrayemb"
 
@@ -39,6 +39,7 @@ FAMILY = Family(
             ),
         ),
     },
+    label_head=LABEL_HEAD,
     imports={
         "model_config": ImportOption("JSON of the model; default: config_model.json or config.json"),
         "char_vocab": ImportOption("XRayEmb's chars.txt (default: the one beside the tensors)"),

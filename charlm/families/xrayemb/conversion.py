@@ -33,6 +33,7 @@ from charlm.families.spelled.model import smallest_batch, smallest_inputs
 from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT
 from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
 from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT
+from charlm.families.subword.label_heads import check_exportable, label_head_of, varied, with_label_head
 from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.families.xrayemb import FAMILY
@@ -51,6 +52,7 @@ NAME = "xrayemb"
 LAYOUTS: dict[str, Layout] = {"bert": BERT_LAYOUT, "roberta": ROBERTA_LAYOUT, "gpt2": GPT2_LAYOUT}
 BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
 METADATA_KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
+_OF_LABELS = ("label", "transform", "lstm", "pooler")  # parameters of heads for labels, beside those of the encoder
 IN_PARTS = {"encoder": ("dtype", "scan_layers"), "generator": ("dtype",)}  # fields of the parts that a change holds for
 _ON_BERT: dict[str, Callable[..., nn.Module]] = {
     MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
@@ -92,7 +94,8 @@ class XRayEmbConverter(Converter):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
         kind = xrayemb_lm.XRayEmbGPT2Config if backbone == "gpt2" else xrayemb_lm.XRayEmbBertConfig
         config = config_from_dict(kind, metadata["model"], where)
-        model = builds[head](config, labels) if head in FINE_TUNED else builds[head](config)
+        build = builds[head]
+        model = build(config, labels, label_head=label_head_of(metadata)) if head in FINE_TUNED else build(config)
         params = abstract_params(model, smallest_inputs)
         return Target(config, model, params, build_table(_rules(metadata)[0], params), ())
 
@@ -111,7 +114,7 @@ class XRayEmbConverter(Converter):
     def headless(self, config: ModelConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         own = xrayemb_lm.XRayEmbGPT2 if isinstance(config, xrayemb_lm.XRayEmbGPT2Config) else xrayemb_lm.XRayEmbBert
-        return own(config), {name: value for name, value in params.items() if name != "label"}
+        return own(config), {name: value for name, value in params.items() if name not in _OF_LABELS}
 
     def open_tokenizer(self, folder: Path, lowercase: bool | None = None) -> SubwordTokenizer:
         """Returns the tokenizer in a model's folder; ValueError when there is none, or it is damaged."""
@@ -197,7 +200,12 @@ class XRayEmbConverter(Converter):
         fields = {"generator": None} if head in FINE_TUNED else {}
         theirs = LAYOUTS[metadata["backbone"]].heads.get(head)
         fields |= theirs.fields if theirs is not None else {}
-        return {**metadata, "head": head, "model": metadata["model"] | fields}
+        kept = {key: value for key, value in metadata.items() if key != "label_head"}
+        return {**kept, "head": head, "model": metadata["model"] | fields}
+
+    def with_label_head(self, metadata: Mapping[str, Json], label_head: str) -> JsonObject:
+        """Returns the metadata of the same model with that head for labels."""
+        return with_label_head(metadata, label_head)
 
     def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with fields of the config changed; those in `IN_PARTS` change in its parts, too."""
@@ -213,7 +221,8 @@ class XRayEmbConverter(Converter):
         XRayChars.from_dict(model.metadata["xray_chars"]).save(folder / XRAY_CHARS_FILE)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes config, tokenizer and characters."""
+        """Writes config, tokenizer and characters; ValueError for a head for labels that only charlm has."""
+        check_exportable(model.metadata, model.source)
         self.write_beside(model, folder)
         config = self.target(model.metadata, str(model.source)).config
         named = {key: model.metadata[key] for key in METADATA_KEYS if key in model.metadata}
@@ -240,7 +249,7 @@ def _of_released_code(file: Path) -> bool:
 
 def _rules(metadata: Mapping[str, Json]) -> tuple[list[Rule], list[Leave]]:
     """Returns the rules of a model, and the tensors of its state that are not imported."""
-    family, head, fields = LAYOUTS[metadata["backbone"]], metadata["head"], metadata["model"]
+    family, head, fields = varied(LAYOUTS[metadata["backbone"]], metadata, NAME), metadata["head"], metadata["model"]
     # GPT-2 without a head has the state of its language model, since the output layer of that is the table.
     theirs = family.heads.get(head) or family.heads[CAUSAL_LM]
     rules = theirs.rules

@@ -77,7 +77,7 @@ def backbone_of(model: Model) -> Model:
         head = POOLED_ENCODER
     own = {name: value for name, value in config_to_dict(config).items() if name in family.config.__dataclass_fields__}
     kept: JsonObject = {"family": family.name, "model": own, "head": head}
-    kept |= {name: metadata[name] for name in ("labels", "task") if name in metadata}
+    kept |= {name: metadata[name] for name in ("labels", "label_head", "task") if name in metadata}
     params = {name: value for name, value in model.params.items() if name not in PARTS}
     params = params["bert"] if head in (ENCODER, POOLED_ENCODER) else params
     return model._replace(params=params, metadata=kept)

@@ -37,8 +37,10 @@ def frozen(config: ml_collections.ConfigDict) -> None:
 
     A pooler counts as a layer of the head: checkpoints of masked language models lack it, and untrained it is useless.
     The pattern names the layers of the head, which are alike in all families, and freezes whatever else a model has.
+    The frozen layers extract features, so there is no dropout, as in the released code.
     """
-    config.optim.freeze = ("^(?!(label|transform|head|pooler)/)[^/]+/(?!pooler/)",)
+    config.model.dropout = config.model.attention_dropout = 0.0
+    config.optim.freeze = ("^(?!(label|transform|lstm|head|pooler)/)[^/]+/(?!pooler/)",)
 
 
 POLICY_SETUPS = {"scaffolding": scaffolding, "stochastic": stochastic, "no_suffix": no_suffix}

@@ -12,11 +12,13 @@ from tiny_models import release
 
 from charlm import predict
 from charlm.config.finetuning import get_config
+from charlm.convert import __main__ as convert
 from charlm.convert.model import Model
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.conversion import XRayEmbConverter, chars_of
+from charlm.families.xrayemb.predictor import XRayEmbPredictor
 from charlm.finetune import batching
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune, load_source
@@ -87,3 +89,33 @@ def test_another_policy_ends_the_one_for_use_that_was_stored(tmp_path):
     assert policies() == ("all", "all_multi")
     assert policies(model__policy="none") == ("none", "")
     assert policies(model__policy="none", model__eval_policy="all_single") == ("none", "all_single")
+
+
+@pytest.mark.parametrize(
+    ("backbone", "task", "label_head", "own"),
+    [
+        ("bert", "tagging", "lstm", {"lstm", "label"}),
+        pytest.param("gpt2", "classification", "perceptron", {"transform", "label"}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_heads_of_the_paper_are_trained_loaded_and_not_exported(tmp_path, capsys, backbone, task, label_head, own):
+    begin = saved(tmp_path, backbone)
+    train, dev = write_data(task, tmp_path)
+    config = small(task, begin, train, dev, train__epochs=1, model__label_head=label_head, model__policy="none")
+    with on_devices(1):
+        (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
+    after = from_pretrained(tmp_path / "run")
+    assert (set(after.params), after.metadata["label_head"]) == ({backbone, "xr_enc", *own}, label_head)
+    model = FineTuned.from_checkpoint(tmp_path / "run")
+    examples = model.task.read([str(dev)], training=False)
+    assert model.task.scores(examples, model.predict(examples)) == result["dev"]
+    (one,), (other,) = (
+        XRayEmbPredictor.from_checkpoint(path).encode(["the cat"]) for path in (tmp_path / "run", begin)
+    )
+    assert one.vectors_WD.shape == other.vectors_WD.shape
+    for option in ([], ["--backbone-only"]):
+        arguments = [f"--checkpoint={tmp_path / 'run'}", f"--output={tmp_path / 'out'}", *option]
+        assert convert.main(["export", *arguments]) != 0
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "label_head" in line]
+        assert f"transformers has no class with label_head={label_head}" in line
+        assert not (tmp_path / "out").exists()

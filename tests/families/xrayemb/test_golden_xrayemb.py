@@ -14,9 +14,9 @@ from again import again
 from charlm.convert.__main__ import main
 from charlm.convert.golden import NotCompared, compare
 from charlm.families.xrayemb import golden as xrayemb_golden
-from charlm.families.xrayemb import lstm
 from charlm.families.xrayemb.decoder import XRDecoder
 from charlm.families.xrayemb.golden import find_cases
+from charlm.nn import lstm
 
 TESTS = Path(__file__).resolve().parents[2]
 GOLDENS = TESTS / "goldens" / "xrayemb"

@@ -1,0 +1,142 @@
+"""Tests the heads of XRayEmb's paper on BERT, RoBERTa and GPT-2 as users meet them: resumed, loaded, refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import jax
+import numpy as np
+import pytest
+from again import again
+from finetune.test_fine_tuning import Killed, small, write_data
+from small_run import on_devices
+from tiny_models import release
+
+import charlm
+from charlm.core.sharding import RULES
+from charlm.core.trees import flat
+from charlm.data.conll import read_tagged
+from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.label_heads import label_head_of
+from charlm.families.subword.predictor import SubwordPredictor
+from charlm.finetune import batching
+from charlm.finetune.batching import Packer
+from charlm.finetune.model import first_params, with_task
+from charlm.finetune.run import fine_tune
+from charlm.tasks.classification import Classification
+from charlm.tasks.columns import Columns
+from charlm.tasks.question_answering import QuestionAnswering
+from charlm.tasks.tagging import Tagging
+
+TASKS = {
+    "perceptron": Classification(Columns(), ("bad", "fair", "good")),
+    "lstm": Tagging(labels=("O", "B-X", "I-X"), entities=True),
+}
+OWN = {"perceptron": {"transform", "label"}, "lstm": {"lstm", "label"}}
+
+
+def headed(family, label_head):
+    source = from_pretrained(release(family))
+    model, target = with_task(source, TASKS[label_head], label_head)
+    return source, dataclasses.replace(model, params=first_params(source, model, target, 0))
+
+
+@pytest.mark.parametrize(
+    ("family", "label_head"),
+    [("bert", "perceptron"), ("bert", "lstm"), ("gpt2", "perceptron")]
+    + [again(*case) for case in (("roberta", "perceptron"), ("roberta", "lstm"), ("gpt2", "lstm"))],
+)
+def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, label_head, tmp_path):
+    source, model = headed(family, label_head)
+    encoder = "gpt2" if family == "gpt2" else "bert"
+    assert set(model.params) == {encoder, *OWN[label_head]}
+    assert "pooler" not in model.params[encoder]  # nothing reads it
+    model.save_pretrained(tmp_path / "ours")
+    back = from_pretrained(tmp_path / "ours")
+    assert (back.head, label_head_of(back.metadata), back.model) == (model.head, label_head, model.model)
+    jax.tree.map(np.testing.assert_array_equal, back.params, model.params)
+    (found,), (before,) = (SubwordPredictor(one).encode(["the cat sat"]) for one in (back, source))
+    np.testing.assert_allclose(found.vectors_WD, before.vectors_WD, atol=1e-5)  # without its head
+    with pytest.raises(
+        ValueError,
+        match=rf"ours cannot be exported to PyTorch: transformers has no class with label_head={label_head}; fine-tune "
+        "with model.label_head=linear$",
+    ):
+        back.save_pretrained(tmp_path / "theirs", format="pytorch")
+    again_linear, _ = with_task(back, TASKS[label_head])
+    assert label_head_of(again_linear.metadata) == "linear"
+    assert label_head_of({"head": "masked_lm", "label_head": "lstm"}) == "linear"  # of a model without labels
+
+
+@pytest.mark.parametrize(
+    ("task", "label_head", "message"),
+    [
+        ("lstm", "perceptron", "model.label_head=perceptron is for labels of texts; expected linear or lstm for token"),
+        ("perceptron", "lstm", "model.label_head=lstm is for labels of words; expected linear or perceptron for seq"),
+        ("perceptron", "paper", "model.label_head=paper: a bert has the heads linear, perceptron, lstm"),
+    ],
+)
+def test_a_head_is_for_its_task(task, label_head, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        with_task(from_pretrained(release("bert")), TASKS[task], label_head)
+
+
+def test_answers_have_the_linear_head_alone():
+    with pytest.raises(ValueError, match=r"^model\.label_head=lstm is for labels of words; expected linear for que"):
+        with_task(from_pretrained(release("bert")), QuestionAnswering(), "lstm")
+
+
+def test_every_parameter_of_an_lstm_has_one_rule_of_sharding():
+    _, model = headed("bert", "lstm")
+    for name in flat(model.params):
+        matching = [pattern for pattern, _ in RULES if re.search(pattern, name)]
+        assert len(matching) == 1, (name, matching)
+
+
+@pytest.fixture
+def _one_shape(monkeypatch):
+    monkeypatch.setattr(batching, "QUANTILES", (1.0,))
+
+
+def tagging(folder, count, **changes):
+    """Returns the config of a BERT's run with an LSTM, and its development data."""
+    train, dev = write_data("tagging", folder, train=count)
+    return small("tagging", release("bert"), train, dev, model__label_head="lstm", **changes), dev
+
+
+@pytest.mark.usefixtures("_one_shape")
+def test_a_run_with_an_lstm_goes_on_bit_for_bit_and_its_model_is_loaded(tmp_path, monkeypatch):
+    config, dev = tagging(tmp_path, 32, train__checkpoint_every=3, model__dropout=0.1)
+    with on_devices(1):
+        whole = fine_tune(config, str(tmp_path / "whole"))
+        pack, calls = Packer.pack, []
+
+        def dying(self, rows, group):
+            calls.append(group)
+            if len(calls) > 8:  # in the second epoch, after two batches to predict
+                raise Killed
+            return pack(self, rows, group)
+
+        monkeypatch.setattr(Packer, "pack", dying)
+        with pytest.raises(Killed):
+            fine_tune(config, str(tmp_path / "broken"))
+        monkeypatch.setattr(Packer, "pack", pack)
+        assert fine_tune(config, str(tmp_path / "broken"))["runs"] == whole["runs"]
+    one, two = (from_pretrained(tmp_path / name).params for name in ("whole", "broken"))
+    jax.tree.map(np.testing.assert_array_equal, one, two)
+    tagger = charlm.load(tmp_path / "whole")
+    written = [line.split() for line in (tmp_path / "whole" / "predictions_dev.conll").read_text().splitlines() if line]
+    words = read_tagged(str(dev))[0].words
+    found = [(tag.word, tag.label) for tag in tagger(" ".join(words))]
+    assert found == [(row[0], row[-1]) for row in written[: len(words)]]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_one_shape")
+def test_a_tagger_with_an_lstm_learns(tmp_path):
+    rates = {"optim__learning_rate": 3e-3, "optim__head_learning_rate": 1e-2}
+    config, _ = tagging(tmp_path, 96, train__epochs=10, model__dropout=0.0, **rates)
+    with on_devices(1):
+        (result,) = fine_tune(config, str(tmp_path / "run"))["runs"].values()
+    assert result["dev"]["f1"] > 0.6  # nothing learned: 0

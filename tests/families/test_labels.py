@@ -1,0 +1,127 @@
+"""Tests the heads of XRayEmb's paper: they compute what NumPy does, and no text sees padding or its neighbour."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from programs import applied, drawn
+from subword_cases import ours
+
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.families.labels import LSTM_UNITS
+from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
+
+LABELS = 3
+IDS = np.random.default_rng(0).integers(5, 60, (3, 7)).astype(np.int32)
+LENGTHS = np.array([7, 4, 2])
+MASK = np.arange(7)[None] < LENGTHS[:, None]
+MODELS = {"bert": BertForLabels, "gpt2": GPT2ForLabels}
+FAMILIES = pytest.mark.parametrize("family", MODELS)
+KINDS = {"perceptron": SEQUENCE_CLASSIFICATION, "lstm": TOKEN_CLASSIFICATION}
+
+
+def headed(family, label_head):
+    """Returns a model with a head of random parameters, and the states that it reads for `IDS`."""
+    language_model, params = ours(family)
+    module = MODELS[family](language_model.config, LABELS, KINDS[label_head], label_head=label_head)
+    shapes = drawn(module, IDS, MASK)
+    own = {name: value for name, value in shapes.items() if name != family}
+    params = own | {family: params[family]}
+    assert jax.tree.structure(params) == jax.tree.structure(shapes)
+    encoder = MODELS[family].encoder(language_model.config)
+    return module, params, np.asarray(applied(encoder)(params[family], IDS, MASK).states_BLD, np.float64)
+
+
+def linear(x, layer):
+    return x @ np.asarray(layer["kernel"], np.float64) + np.asarray(layer["bias"], np.float64)
+
+
+def lstm(x_LE, layer):
+    """Returns the outputs of one direction, by PyTorch's equations."""
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))
+    h = s = np.zeros(LSTM_UNITS)
+    found = []
+    for x in x_LE:
+        gates = x @ layer["input_kernel"] + h @ layer["state_kernel"] + layer["input_bias"] + layer["state_bias"]
+        i, f, n, o = np.split(gates.astype(np.float64), 4)
+        s = sigmoid(f) * s + sigmoid(i) * np.tanh(n)
+        h = sigmoid(o) * np.tanh(s)
+        found.append(h)
+    return np.stack(found)
+
+
+def tagged(x_LE, params):
+    """Returns the logits of a text's positions by NumPy."""
+    for layer in (params["lstm"]["layer_0"], params["lstm"]["layer_1"]):
+        forward, backward = lstm(x_LE, layer["forward"]), lstm(x_LE[::-1], layer["backward"])[::-1]
+        x_LE = np.concatenate([forward, backward], axis=-1)
+    return linear(x_LE, params["label"])
+
+
+@FAMILIES
+def test_a_perceptron_is_two_layers_with_relu_over_the_state_of_a_text(family):
+    module, params, states = headed(family, "perceptron")
+    at = np.zeros(3, int) if family == "bert" else LENGTHS - 1  # [CLS], or the last token
+    wanted = linear(np.maximum(linear(states[range(3), at], params["transform"]), 0), params["label"])
+    found = applied(module)(params, IDS, MASK)
+    assert found.shape == (3, LABELS)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.ptp(wanted, axis=0).min() > 1e-2  # texts differ
+
+
+@FAMILIES
+def test_an_lstm_reads_the_words_of_each_text_from_both_ends(family):
+    module, params, states = headed(family, "lstm")
+    found = applied(module)(params, IDS, MASK)
+    assert found.shape == (3, 7, LABELS)
+    for row, length in enumerate(LENGTHS):
+        np.testing.assert_allclose(found[row, :length], tagged(states[row, :length], params), atol=1e-4)
+
+
+@FAMILIES
+@pytest.mark.parametrize("label_head", KINDS)
+def test_padding_and_the_order_of_rows_change_nothing(family, label_head):
+    module, params, _ = headed(family, label_head)
+    found = applied(module)(params, IDS, MASK)
+    wide = np.concatenate([np.where(MASK, IDS, 9), np.full((3, 4), 11, np.int32)], axis=1)
+    order = [2, 0, 1]
+    other = applied(module)(params, wide[order], np.pad(MASK, ((0, 0), (0, 4)))[order])
+    for at, row in enumerate(order):
+        real = slice(LENGTHS[row]) if label_head == "lstm" else slice(None)
+        np.testing.assert_allclose(other[at][real], found[row][real], atol=2e-5)
+    (alone,) = applied(module)(params, IDS[2:, :2])
+    np.testing.assert_allclose(alone, found[2][: len(alone)], atol=2e-5)
+
+
+@FAMILIES
+def test_texts_that_share_a_row_have_the_tags_of_rows_of_their_own(family):
+    module, params, _ = headed(family, "lstm")
+    found = applied(module)(params, IDS, MASK)
+    shared = np.concatenate([IDS[0, :7], IDS[1, :4], IDS[2, :2], [9]])[None]
+    (together,) = applied(module)(params, shared, np.repeat([1, 2, 3, 0], [7, 4, 2, 1])[None].astype(np.int32))
+    for row, begin in enumerate((0, 7, 11)):
+        length = LENGTHS[row]
+        np.testing.assert_allclose(together[begin : begin + length], found[row, :length], atol=2e-5)
+
+
+@FAMILIES
+@pytest.mark.parametrize("label_head", KINDS)
+def test_every_parameter_of_a_head_gets_a_gradient_and_dropout_is_between_lstms_alone(family, label_head):
+    module, params, _ = headed(family, label_head)
+    rates = {name: 0.0 for name in ("dropout", "attention_dropout", "embed_dropout") if hasattr(module.config, name)}
+    module = module.clone(config=dataclasses.replace(module.config, **rates))
+
+    def loss(params, seed):
+        rngs = {"dropout": jax.random.key(seed)}
+        logits = module.apply({"params": params}, IDS, MASK, deterministic=False, rngs=rngs)
+        return jnp.square(logits[:, :2] if label_head == "lstm" else logits).sum()
+
+    run = jax.jit(jax.value_and_grad(loss))
+    (one, gradient), (other, _) = run(params, 0), run(params, 1)
+    own = {name: value for name, value in gradient.items() if name != family}
+    assert all(np.abs(x).max() > 0 for x in jax.tree.leaves(own))
+    assert (one != other) == (label_head == "lstm")
