@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("charlm")
 
 OURS, THEIRS = "charlm", "TextAttack"
+_Part = Any  # an object of TextAttack, which has no types
 _NEEDED_BY = "charlm.robustness.textattack"
 _EVERYWHERE = {"random_one": False, "skip_first_char": True, "skip_last_char": True}
 _INSIDE = _EVERYWHERE | {"random_one": True}
@@ -158,11 +159,11 @@ def theirs(subject: Subject, examples: Sequence[TextExample], recipe: str, seed:
     return Compared(recipe, THEIRS, tuple(found), time.process_time() - start)
 
 
-def _part(module: str, name: str) -> Any:  # a class of TextAttack, which has no types
+def _part(module: str, name: str) -> _Part:
     return getattr(extras.load(_NEEDED_BY, f"textattack.{module}"), name)
 
 
-def _attack(victim: Victim, edits: Sequence[object], constraints: Sequence[object], search: object) -> Any:
+def _attack(victim: Victim, edits: Sequence[_Part], constraints: Sequence[_Part], search: _Part) -> _Part:
     """Returns an attack of TextAttack on the classes of a victim, with the constraints that all three recipes have."""
     transformation = _part("transformations", "CompositeTransformation")(list(edits))
     rules = "constraints.pre_transformation"
@@ -171,14 +172,14 @@ def _attack(victim: Victim, edits: Sequence[object], constraints: Sequence[objec
     return _part("attack", "Attack")(goal, [*shared, *constraints], transformation, search)
 
 
-def _edit(name: str, **options: object) -> object:
+def _edit(name: str, **options: object) -> _Part:
     try:
         return _part("transformations", f"WordSwap{name}")(**options)
     except FileNotFoundError as error:  # the release 0.3.11 lacks a list, which these edits do not read later
         raise ValueError(f"{THEIRS}: {error.filename} is missing: take it from its repository") from error
 
 
-def _deepwordbug(victim: Victim) -> Any:
+def _deepwordbug(victim: Victim) -> _Part:
     edits = [
         _edit("NeighboringCharacterSwap"),
         _edit("RandomCharacterSubstitution"),
@@ -189,7 +190,7 @@ def _deepwordbug(victim: Victim) -> Any:
     return _attack(victim, edits, [budget], _part("search_methods", "GreedyWordSwapWIR")())
 
 
-def _textbugger(victim: Victim) -> Any:
+def _textbugger(victim: Victim) -> _Part:
     edits = [
         _edit("RandomCharacterInsertion", letters_to_insert=" ", **_INSIDE),
         _edit("RandomCharacterDeletion", **_INSIDE),
@@ -199,7 +200,7 @@ def _textbugger(victim: Victim) -> Any:
     return _attack(victim, edits, [], _part("search_methods", "GreedyWordSwapWIR")(wir_method="delete"))
 
 
-def _pruthi(victim: Victim) -> Any:
+def _pruthi(victim: Victim) -> _Part:
     names = ("NeighboringCharacterSwap", "RandomCharacterDeletion", "RandomCharacterInsertion", "QWERTY")
     edits = [_edit(name, **_EVERYWHERE) for name in names]
     constraints = [
@@ -209,7 +210,7 @@ def _pruthi(victim: Victim) -> Any:
     return _attack(victim, edits, constraints, _part("search_methods", "GreedySearch")())
 
 
-_ATTACKS: dict[str, Callable[[Victim], Any]] = {
+_ATTACKS: dict[str, Callable[[Victim], _Part]] = {
     "deepwordbug": _deepwordbug,
     "textbugger": _textbugger,
     "pruthi2019": _pruthi,
@@ -256,9 +257,14 @@ def _run(options: JsonObject) -> int:
             raise ValueError(f"--{name.replace('_', '-')}={options[name]}: expected a whole number of at least 1")
     extras.check(_NEEDED_BY, "textattack")
     from charlm.robustness.subjects import load  # imported late, so that --help needs no JAX
+    from charlm.tasks.classification import Classification
 
     start_logging()
-    (subject,) = load([options["model"]], options["batch_size"], "classification")
+    (subject,) = load([options["model"]], options["batch_size"])
+    if not isinstance(subject.task, Classification):
+        raise ValueError(
+            f"--model={options['model']} was fine-tuned for {subject.task.name}, expected classes of texts"
+        )
     examples = subject.task.read(options["data"], training=False)[: options["examples"]]
     for example in examples:
         if example.pair is not None or example.label is None:
