@@ -60,6 +60,9 @@ def test_figures_show_the_tables(tmp_path, monkeypatch):
     assert rows[0][0] == "clean (these 500 sentences)"
     assert [drawn["number"](cell) for cell in rows[0][2:]] == [93.8, 96.2]
     assert drawn["number"]("**96.2** (reads no case)") == 96.2
+    corrected = drawn["rows_of"]("parts of speech, accuracy of 120 sentences")
+    assert {len(row) for row in corrected} == {10}, "two taggers, alone and behind three defences"
+    assert [drawn["number"](cell) for cell in corrected[1][2:4]] == [58.6, 88.7]
     with pytest.raises(ValueError, match="begins with 'gone'"):
         drawn["rows_of"]("gone")
 

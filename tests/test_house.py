@@ -78,6 +78,7 @@ COMMANDS = (
     "charlm.league.subwords",
     "charlm.families.char2subword.table_report",
     "charlm.plan.table",
+    "charlm.robustness.textattack",
 )
 # Modules that import late as commands do, and why: --help loads them, too, or they must run without JAX.
 PARTS_OF_COMMANDS = {

@@ -56,7 +56,7 @@ their words, when the most frequent words of the corpus lie in a table beside th
 corpus's.
 
 `noises` times every kind of noise at its usual rate: sentences of 22 words per second of one processor's time, read one
-after the other. There is no model.
+after the other, and `misspelling` where `--misspellings` has a list. There is no model.
 
 `attention` times attention between words alone, without projections, by every kernel that can run on the device:
 HLM's with relative positions and BERT's without, forward, and the gradient with dropout. TFLOP/s count the products of
@@ -132,6 +132,7 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--drawn", action="store_true", help="texts from all over the corpus, of several lengths (--words: mean)")
     add("--pairs", action="store_true", help="inference: texts are pairs of sentences, as MRPC's; they are drawn, too")
+    add("--misspellings", default="", metavar="FILE", help='list for the kind "misspelling" in noises')
     add("--lengths", type=_positive, nargs="+", default=list(cases.LENGTHS), metavar="WORDS", help="words in scaling")
     add("--remat", action="store_true", help="training and memory: also HLM with activations recomputed")
     add("--dtype", choices=["float32", "bfloat16"], default="float32", help="dtype of matrix products in all paths")
@@ -243,7 +244,8 @@ def _alone(case: str, args: argparse.Namespace) -> cases.Outcome:
     config = cases.load_config(spec, args.text) if any(reads.values()) else get_config()
     about = {"config": spec} | ({"text": args.text} if reads["text"] else {})
     about |= about_machine()
-    return cases.Outcome([figure | about for figure in ALONE[case](config, args.repeats)], {})
+    own = {"misspellings": args.misspellings} if case in checks.READ_BY["misspellings"] else {}
+    return cases.Outcome([figure | about for figure in ALONE[case](config, args.repeats, **own)], {})
 
 
 if __name__ == "__main__":

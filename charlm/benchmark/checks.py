@@ -12,6 +12,7 @@ from pathlib import Path
 
 from charlm.benchmark import accelerator, attention_case, cases, plot, standalone
 from charlm.benchmark.accelerator import ACCELERATOR
+from charlm.benchmark.noises import list_of
 from charlm.benchmark.paths import ATTENTION, GENERATOR, INFERENCE, PATHS, REMAT, TRAINING, check_asked, choose, missing
 from charlm.benchmark.text import load_wordpiece
 from charlm.data.sources import open_configured
@@ -32,6 +33,7 @@ READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other
     "config": ("parameters", "input_pipeline", "collectives", "counts", "first_batch", *cases.WITH_CONFIG, *LATER),
     "text": ("input_pipeline", "collectives", *cases.CASES, "counts", "noises", "first_batch", ACCELERATOR),
     "repeats": ("startup", "input_pipeline", *cases.TIMED, *MORE, "noises", "first_batch", *LATER),
+    "misspellings": ("noises",),
     "lengths": (cases.SCALING,),
     "remat": (TRAINING, cases.MEMORY),
 }
@@ -83,6 +85,7 @@ def check(args: argparse.Namespace, usual: argparse.Namespace, chosen: Sequence[
     if set(READ_BY["text"]) & set(chosen):
         config = args.config if set(READ_BY["config"]) & set(chosen) else ""
         open_configured(args.text, cases.load_config(config, args.text), "all", "--text")
+    list_of(args.misspellings)
     if ACCELERATOR in chosen:
         accelerator.check(settings)
     if args.plot:

@@ -1,7 +1,7 @@
 """An LSTM layer (Hochreiter and Schmidhuber, 1997; Gers et al., 2000) with PyTorch's gates, in one direction or in two.
 
-XRayEmb's encoder and generator read characters by it, its tagger (`charlm.families.labels`) and the word recogniser read
-words. It has a backward pass of its own; open it to change the recursion or its gradient.
+XRayEmb's encoder and generator read characters by it, its tagger (`charlm.families.labels`) and the word recogniser
+read words. It has a backward pass of its own; open it to change the recursion or its gradient.
 
     i = sigmoid(W_i x + b_i + U_i h + c_i)      f, o likewise      n = tanh(W_n x + b_n + U_n h + c_n)
     s' = f s + i n                              h' = o tanh(s')

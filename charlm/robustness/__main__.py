@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, default=3, help=f"number of draws of each noise {usual}")
     add("--misspellings", default="", metavar="FILE", help='list for the kind "misspelling"')
     add("--language", default="auto", help=f"language of the keyboards; auto: by script {usual}")
+    add("--columns", nargs="+", default=[], metavar="NAME=COLUMN", help="columns of --data: text, label, group ...")
     add("--task", default="", help="stop unless the models were fine-tuned for this task")
     add("--defence", nargs="+", default=[], metavar="NAME", help="also measure each model behind these; several: a+b")
     add("--adversarial", type=int, default=0, metavar="EDITS", help=f"most typos per example; 0: no attack {usual}")

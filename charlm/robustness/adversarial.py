@@ -17,7 +17,7 @@ from charlm.robustness.batches import ModelRunner
 from charlm.robustness.versions import WORD_SPLITTER
 from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask
 from charlm.text.noise import single_edits
-from charlm.text.words import SplitText, split
+from charlm.text.words import Splitter, SplitText, split
 
 FILLER = "x"  # a word that consists of this letter only stands for an unknown word
 CHUNK = 1024  # number of variants in memory at a time
@@ -71,12 +71,12 @@ class Editable(NamedTuple):
     words: tuple[str, ...]
 
     @classmethod
-    def of(cls, task: AnyTask, example: AnyExample) -> Editable:
+    def of(cls, task: AnyTask, example: AnyExample, splitter: Splitter = WORD_SPLITTER) -> Editable:
         """Makes it from the texts of an example that the task lets an adversary edit (`Task.attacked`)."""
         parts: list[Field] = []
         words: list[str] = []
         for field, text in task.attacked(example).items():
-            found = split(text, WORD_SPLITTER) if isinstance(text, str) else None
+            found = split(text, splitter) if isinstance(text, str) else None
             own = text if found is None else found.words
             parts.append(Field(field, len(own), None if found is None else found.gaps))
             words += own

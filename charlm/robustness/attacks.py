@@ -16,6 +16,7 @@ from charlm.core.types import Json, JsonObject
 from charlm.robustness.adversarial import Attacked, attack
 from charlm.robustness.cells import Cell, Cells
 from charlm.robustness.recipe_search import search
+from charlm.robustness.recipes import RECIPES_VERSION
 from charlm.robustness.settings import ReportSettings
 from charlm.robustness.subjects import Subject
 from charlm.tasks.base import AnyExample, AnyTask
@@ -59,7 +60,7 @@ def attacked_by_recipe(
         block = list(examples[start : start + EXAMPLES_AT_ONCE])
         compute = lambda block=block: _recipe_cell(subject, block, recipe)
         name = f"attack-{recipe}-{subject.family}-{start}"
-        rows += cells.get(name, [depends_on, len(block), recipe], compute).values["rows"]
+        rows += cells.get(name, [depends_on, len(block), recipe, RECIPES_VERSION], compute).values["rows"]
         log.info("%s  %s  %d of %d examples", subject.name, recipe, len(rows), len(examples))
     tried = [row for row in rows if not row["skipped"]]
     won = [row for row in tried if row["succeeded"]]

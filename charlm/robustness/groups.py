@@ -76,12 +76,22 @@ def reference_tokenizer(folder: str, subjects: Sequence[Subject], notes: list[st
 
 
 def masks(
-    task: AnyTask, examples: Sequence[AnyExample], tokenizer: SubwordTokenizer | None, known: set[str] | None
+    task: AnyTask,
+    examples: Sequence[AnyExample],
+    tokenizer: SubwordTokenizer | None,
+    known: set[str] | None,
+    named: Sequence[str] | None = None,
 ) -> dict[str, np.ndarray]:
     """Returns the groups by name, each a bool array over words (tagging) or over rows of the statistics.
 
     A word is `WHOLE` if it is one piece, and not the unknown token. A row of several words is `SPLIT` or `UNSEEN` if
     any of its words is, else `WHOLE` or `SEEN`.
+
+    Args:
+      task, examples: the examples and their task.
+      tokenizer: cuts words into pieces; None: there are no such groups.
+      known: the words seen in training; None: there are no such groups.
+      named: a further group of each example, each with a row of its own; None: there are none.
     """
     rows = [[word for words in words_of(texts) for word in words] for texts in task.scored(examples)]
     words = [word for row in rows for word in row]
@@ -93,6 +103,8 @@ def masks(
     if known is not None:
         found[UNSEEN] = np.array([any(word not in known for word in row) for row in rows], bool)
         found[SEEN] = ~found[UNSEEN]
+    for name in sorted(set(named or ())):
+        found[name] = np.array([one == name for one in named or ()], bool)
     return found
 
 

@@ -6,6 +6,8 @@ the contents of `results.json`.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import logging
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from charlm.robustness.subjects import load
 from charlm.robustness.sums import write_sums
 from charlm.robustness.versions import sentences_of
 from charlm.tasks.base import AnyExample, AnyTask, Task
+from charlm.tasks.classification import Classification, Regression
 from charlm.text.noise.misspellings import Misspellings
 from charlm.training import workdir as workdirs
 
@@ -41,7 +44,8 @@ comparisons    a minus b with its interval, of every two models clean (kind null
 groups         count and score of groups of words (tagging: share of right tags) or examples (else: the metric), over
                all draws: "all"; "split", "in vocabulary" (one piece of the reference tokenizer); "unseen in training",
                "seen in training"; of tagging "changed", "unchanged" by noise. A group of examples is of those with such
-               a word (split, unseen), or of those without any. Of entities: how many have a word of the group, their F1
+               a word (split, unseen), or of those without any. With --columns group=COLUMN also
+               "COLUMN=VALUE" of each value. Of entities: how many have a word of the group, their F1
 segmentation   of the first draw: units_per_word; split (share of words); unknown (share of units; HLM: of characters);
                cut (share of words that lose characters). Of question answering: of the questions
 sensitivity    mean (1 - cos) / 2 of the states of words before and after noise: all words, and those changed
@@ -87,6 +91,8 @@ def _measure(
     if settings.attack and type(task).answer is Task.answer:
         raise ValueError(f"--attack: {task.name} predicts numbers, which no attack makes wrong (--adversarial works)")
     examples = _examples(task, files, settings)
+    column = settings.columns_by_name().get("group")
+    named = [f"{column}={example.group}" for example in examples] if column else None
     known = groups.known_words(settings.train_words, subjects[0], notes)
     tokenizer = groups.reference_tokenizer(settings.tokenizer, subjects, notes)
     measured = Measurement(settings, levels, misspellings, subjects, examples).run()
@@ -99,7 +105,7 @@ def _measure(
         "settings": settings.to_dict() | {"charlm": __version__},
         "models": [subject.described() for subject in subjects],
         "examples": len(examples),
-        **tables(measured, subjects, groups.masks(task, examples, tokenizer, known), settings.samples),
+        **tables(measured, subjects, groups.masks(task, examples, tokenizer, known, named), settings.samples),
         "sensitivity": measured.sensitivity,
         "adversarial": measured.adversarial,
         "answers": measured.answers,
@@ -126,7 +132,13 @@ def _files(spec: str) -> list[str]:
 
 def _examples(task: AnyTask, files: Sequence[str], settings: ReportSettings) -> list[AnyExample]:
     """Returns the examples; raises ValueError if there are none, or if one has no label."""
-    examples = first_of(task, task.read(files, training=False), settings.examples)
+    reader = task
+    if named := settings.columns_by_name():
+        if not isinstance(task, Classification | Regression):
+            raise ValueError(f"--columns: {task.name} reads other files than tables of texts, which have columns")
+        reader = copy.copy(task)
+        reader.columns = dataclasses.replace(task.columns, **named)
+    examples = first_of(task, reader.read(files, training=False), settings.examples)
     if not examples:
         raise ValueError(f"--data: no examples in {', '.join(settings.data)}")
     for example in examples:

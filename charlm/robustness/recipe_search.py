@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.core.files import stable_hash
-from charlm.robustness.adversarial import FILLER, Attacked, Editable, Variant, WordEdit, losses_of
+from charlm.robustness.adversarial import Attacked, Editable, Variant, WordEdit, losses_of
 from charlm.robustness.batches import ModelRunner
-from charlm.robustness.recipes import RECIPES, STOP_WORDS, Recipe, distance
+from charlm.robustness.recipes import RECIPES, STOP_WORDS, UNKNOWN, AttackedWords, Recipe, distance
 from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask
 
 
@@ -27,7 +27,7 @@ class Tried(NamedTuple):
       skipped: whether the model's class was wrong before, so that there was nothing to attack.
       succeeded: whether the answer changed.
       queries: about how many texts the model was asked, the original among them.
-      words: number of words of the example.
+      words: number of words of the example, without punctuation.
     """
 
     attacked: Attacked
@@ -42,7 +42,7 @@ class _Search:
 
     def __init__(self, recipe: str, task: AnyTask, example: AnyExample, loss: float, prediction: AnyPrediction) -> None:
         self.recipe: Recipe = RECIPES[recipe]
-        self.original = self.text = Editable.of(task, example)
+        self.original = self.text = Editable.of(task, example, AttackedWords())
         self.first, self.edits = (loss, prediction), ()
         self.loss, self.prediction = self.first
         self.queries, self.spent = 1, 0
@@ -51,15 +51,14 @@ class _Search:
         self.open = [] if self.skipped else [n for n, word in enumerate(self.text.words) if self._may_change(word)]
 
     def _may_change(self, word: str) -> bool:
-        lettered = any(char.isalnum() for char in word)
-        return lettered and len(word) >= self.recipe.shortest and word.lower() not in STOP_WORDS
+        return _is_lettered(word) and len(word) >= self.recipe.shortest and word not in STOP_WORDS
 
     def without(self, number: int) -> Iterator[Variant]:
         """Yields for each word that may change the text in which it is replaced or deleted."""
         held = [part.gaps is None for part in self.text.parts for _ in range(part.words)]  # such a word may not vanish
         for at in self.open:
             word = self.text.words[at]
-            new = "" if self.recipe.order == "deleted" and not held[at] else FILLER * len(word)
+            new = "" if self.recipe.order == "deleted" and not held[at] else UNKNOWN
             yield Variant(number, self.text.replaced(at, new), WordEdit(at, word, ""))
 
     def next(self, number: int) -> Iterator[Variant]:
@@ -88,7 +87,11 @@ class _Search:
         """Returns what was found."""
         loss, prediction = self.first
         found = Attacked(self.text.build(), self.edits, loss, self.loss, prediction, self.prediction)
-        return Tried(found, self.skipped, self.succeeded, self.queries, len(self.text.words))
+        return Tried(found, self.skipped, self.succeeded, self.queries, sum(map(_is_lettered, self.original.words)))
+
+
+def _is_lettered(word: str) -> bool:
+    return any(char.isalnum() for char in word)
 
 
 def search(task: AnyTask, batches: ModelRunner, examples: Sequence[AnyExample], recipe: str) -> list[Tried]:

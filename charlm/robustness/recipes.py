@@ -7,6 +7,7 @@ it to add an attack or to change what it may do to a word; `recipe_search` is th
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
@@ -16,9 +17,11 @@ import numpy as np
 
 from charlm.text.confusables import lookalikes
 from charlm.text.noise.keyboards import keyboard_for
+from charlm.text.words import Span
 
 Draw = np.random.Generator
-# Words that no attack changes: NLTK's English stop words, which TextAttack takes, too.
+# Words that no attack changes: NLTK's English stop words, which TextAttack takes, too. They are written as here: a word
+# with a capital may change, in TextAttack as well.
 _STOP_WORDS = """
     i me my myself we our ours ourselves you you're you've you'll you'd your yours yourself yourselves he him
     his himself she she's her hers herself it it's its itself they them their theirs themselves what which who
@@ -31,6 +34,8 @@ _STOP_WORDS = """
     needn needn't shan shan't shouldn shouldn't wasn wasn't weren weren't won won't wouldn wouldn't
 """
 STOP_WORDS = frozenset(_STOP_WORDS.split())
+RECIPES_VERSION = 2  # raise it when attacks find something else, so that a report measures them anew
+UNKNOWN = "[UNK]"  # stands for an unknown word where words are ranked, in TextAttack as well
 
 
 class Recipe(NamedTuple):
@@ -64,13 +69,12 @@ def deepwordbug(word: str, draw: Draw) -> list[str]:
 
 
 def textbugger(word: str, draw: Draw) -> list[str]:
-    """Returns the word with a space inside, a letter deleted, two swapped, and one replaced by its lookalike."""
+    """Returns the word with a space inside, a letter deleted, two swapped, and each letter as its lookalike."""
     inner = range(1, len(word) - 1)
     found = [word[:n] + " " + word[n:] for n in _one(inner, draw)]
     found += _deletions(word, _one(inner, draw)) + _swaps(word, _one(inner[:-1], draw))
-    for n in _one([n for n, char in enumerate(word) if char in lookalikes()], draw):
-        found.append(word[:n] + lookalikes()[word[n]][0] + word[n + 1 :])
-    return found
+    alike = lookalikes()
+    return found + [word[:n] + alike[char][0] + word[n + 1 :] for n, char in enumerate(word) if char in alike]
 
 
 def pruthi(word: str, draw: Draw) -> list[str]:
@@ -105,6 +109,19 @@ RECIPES = MappingProxyType(
 )
 
 
+class AttackedWords:
+    """Finds the words of a text as TextAttack does: letters and digits, with apostrophes, hyphens and _*@ inside."""
+
+    name = "attacked"
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the (start, end) character offsets of the words; what is between them stays as it is."""
+        return [match.span() for match in _WORD.finditer(text)]
+
+
+_WORD = re.compile(r"[^\W_](?:[\w'*@-]*[^\W_])?")
+
+
 def distance(word: str, variant: str) -> int:
     """Returns the edit distance of a word and one of its variants, which differ in one place or in two neighbours."""
     return abs(len(word) - len(variant)) or sum(a != b for a, b in zip(word, variant, strict=True))
@@ -124,7 +141,7 @@ def _deletions(word: str, places: Sequence[int]) -> list[str]:
 
 
 def _substitutions(word: str, places: Sequence[int], draw: Draw) -> list[str]:
-    return [word[:n] + _letter(draw) + word[n + 1 :] for n in places]
+    return [word[:n] + _letter(draw) + word[n + 1 :] for n in places] if len(word) > 1 else []
 
 
 def _insertions(word: str, places: Sequence[int], draw: Draw) -> list[str]:

@@ -17,6 +17,7 @@ from charlm.text.noise.keyboards import AUTO
 from charlm.wordrec.defences import KNOWN
 
 ALL = "all"
+COLUMNS = ("text", "pair", "label", "group", "id", "header")  # of `charlm.tasks.columns.Columns`
 LEVELS = (0.0, 0.05, 0.1, 0.15, 0.2)
 
 
@@ -33,6 +34,8 @@ class ReportSettings:
       seeds: number of draws of each noise.
       misspellings: file with the list for the kind "misspelling".
       language: language of the keyboards.
+      columns: columns of `data` where they differ from those of training, such as "text=test_case"; see
+        `charlm.tasks.columns.Columns`. "group=COLUMN" also scores the examples with each value of a column.
       task: the task that the models must have been fine-tuned for; "": any.
       defence: defences as `charlm.text.defences.parsed` reads them; each model is measured without and with each.
       adversarial: maximum number of edits of an example in the adversarial search; 0: no search.
@@ -54,6 +57,7 @@ class ReportSettings:
     seeds: int = 3
     misspellings: str = ""
     language: str = AUTO
+    columns: tuple[str, ...] = ()
     task: str = ""
     defence: tuple[str, ...] = ()
     adversarial: int = 0
@@ -73,9 +77,11 @@ class ReportSettings:
             if isinstance(value, str) or not len(value):
                 raise ValueError(f"{name}={value!r}: expected a sequence of at least one")
             object.__setattr__(self, name, tuple(value))
-        for name in ("defence", "attack"):
+        for name in ("columns", "defence", "attack"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"{name}={getattr(self, name)!r}: expected a sequence")
+        object.__setattr__(self, "columns", tuple(self.columns))
+        self.columns_by_name()
         for name in self.attack:
             if name not in RECIPES:
                 raise ValueError(f"--attack={name}: expected one of {', '.join(RECIPES)}{did_you_mean(name, RECIPES)}")
@@ -92,6 +98,17 @@ class ReportSettings:
             if not 0 <= level <= 1:
                 raise ValueError(f"levels: expected rates from 0 to 1, got {level}")
         object.__setattr__(self, "levels", tuple(sorted({float(level) for level in self.levels})))
+
+    def columns_by_name(self) -> dict[str, str]:
+        """Returns the columns by what they hold; raises ValueError if one is not NAME=COLUMN of a known name."""
+        found: dict[str, str] = {}
+        for spec in self.columns:
+            name, equals, column = spec.partition("=")
+            if name not in COLUMNS or not equals or not column:
+                near = did_you_mean(name, COLUMNS)
+                raise ValueError(f"--columns={spec}: expected NAME=COLUMN, NAME one of {', '.join(COLUMNS)}{near}")
+            found[name] = column
+        return found
 
     def to_dict(self) -> JsonObject:
         """Returns the settings as a JSON-able dict."""

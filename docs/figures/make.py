@@ -43,23 +43,33 @@ def number(cell: str) -> float:
 
 
 def typos() -> None:
-    """Draws the scores of an HLM and a BERT, clean and under typos."""
+    """Draws the scores of an HLM and a BERT, clean and under typos; below, of others with and without a corrector."""
+    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 6), height_ratios=(10, 7), facecolor=PAPER)
     rows = [row for row in rows_of("parts of speech, accuracy | words changed | HLM") if "mean loss" not in row[0]]
-    names = [re.sub(r" \(.*?\)|`", "", row[0]) for row in rows]
-    figure, axes = plt.subplots(figsize=(8, 3.6), facecolor=PAPER)
     for row, (hlm, bert) in enumerate([number(cell) for cell in cells[2:4]] for cells in rows):
-        axes.plot([hlm, bert], [row, row], color=GRID, linewidth=3, zorder=1)
-        axes.scatter([hlm], [row], color=HLM, zorder=2, label="HLM, 0.9 M parameters" if not row else None)
-        axes.scatter(
+        above.plot([hlm, bert], [row, row], color=GRID, linewidth=3, zorder=1)
+        above.scatter([hlm], [row], color=HLM, zorder=2, label="HLM, 0.9 M parameters" if not row else None)
+        above.scatter(
             [bert], [row], color=BERT, marker="s", zorder=2, label="BERT, 22 M parameters" if not row else None
         )
-    axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
-    axes.set_xlabel("parts of speech of UD English-EWT, accuracy in %")
-    axes.grid(axis="x", color=GRID, linewidth=0.5)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(left=False)
-    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    defended = [row for row in rows_of("parts of speech, accuracy of 120 sentences") if "-" not in row[2:]]
+    for row, cells in enumerate(defended):
+        for column, name, color, marker in ((2, "BERT, 22 M", BERT, "s"), (6, "HLM, 3 M, saw typos", HLM, "o")):
+            alone, corrected = (number(cells[at]) for at in (column, column + 1))
+            y = row + (-0.15 if color == HLM else 0.15)
+            below.annotate("", (corrected, y), (alone, y), arrowprops={"arrowstyle": "-", "color": GRID, "lw": 3})
+            shared = {"color": color, "marker": marker, "zorder": 2}
+            below.scatter([alone], [y], facecolor=PAPER, label=None if row else f"{name}: alone", **shared)
+            below.scatter([corrected], [y], label=None if row else f"{name}: behind SymSpell", **shared)
+    for axes, table in ((above, rows), (below, defended)):
+        axes.set_yticks(range(len(table)), [re.sub(r" \(.*?\)|`", "", row[0]) for row in table])
+        axes.invert_yaxis()
+        axes.grid(axis="x", color=GRID, linewidth=0.5)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(left=False)
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    below.set_xlabel("parts of speech of UD English-EWT, accuracy in %")
+    figure.tight_layout()
     save(figure, "typos")
 
 

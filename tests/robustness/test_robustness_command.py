@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -94,6 +95,27 @@ def test_a_model_behind_a_defence_and_under_attack(command, models, tmp_path):
     assert "--attack: regression predicts numbers, which no attack makes wrong" in error
 
 
+def test_scores_by_a_column_of_a_file_with_other_columns(command, models, tmp_path):
+    """As HateCheck's cases, which have a functionality each."""
+    path = models.untrained("classification")
+    first, *rows = Path(models.data("classification")).read_text(encoding="utf-8").splitlines()
+    at = {name: n for n, name in enumerate(first.split("\t"))}
+    kinds = [("spell_leet_h", "spell_space_add_h")[n % 4 == 0] for n in range(len(rows))]
+    cases = [[row.split("\t")[at[name]] for name in ("sentence", "label")] for row in rows]
+    lines = [f"{kind},{text},{label}" for kind, (text, label) in zip(kinds, cases, strict=True)]
+    table = tmp_path / "cases.csv"
+    table.write_text("\n".join(["functionality,test_case,label_gold", *lines, ""]), encoding="utf-8")
+    columns = ["--columns", "text=test_case", "label=label_gold", "group=functionality"]
+    options = ["--noise=drop:0.1", "--seeds=1", "--samples=20", "--batch-size=8"]
+    status, results, error = command("--models", path, "--data", table, *columns, "pair=test_case", *options)
+    assert (status, error) == (0, "")
+    found = {row["group"]: row for row in results["groups"] if row["kind"] is None}
+    leet, added = found["functionality=spell_leet_h"], found["functionality=spell_space_add_h"]
+    assert (leet["count"], added["count"]) == (kinds.count("spell_leet_h"), kinds.count("spell_space_add_h"))
+    mean = (leet["count"] * leet["score"] + added["count"] * added["score"]) / len(rows)
+    assert mean == pytest.approx(found["all"]["score"])
+
+
 def test_statistics_that_are_no_sums_of_scores_are_pooled(command, models):
     """Of one draw, the drop is the difference of the scores, whatever the score."""
     options = ["--noise", "drop:0.4", "--seeds=1", "--samples=50", "--batch-size=8"]
@@ -164,6 +186,9 @@ def test_mistakes_are_one_line(command, models, taggers, tmp_path):
         (["--models", bert, "--data", data, "--train-words=/none"], "--train-words=/none cannot be read"),
         (["--models", bert, "--data", data, "--tokenizer=/none"], "/none"),
         (["--models", classes, "--data", unlabelled], "unlabelled.tsv"),
+        (["--models", classes, "--data", unlabelled, "--columns", "txt=a"], "--columns=txt=a: expected NAME=COLUMN"),
+        (["--models", classes, "--data", unlabelled, "--columns", "text"], "--columns=text: expected NAME=COLUMN"),
+        (["--models", bert, "--data", data, "--columns", "text=a"], "--columns: tagging reads other files"),
         (["--models", answers, "--data", unanswered], "q has no label: nothing to compare predictions with"),
     ]
     for arguments, message in cases:

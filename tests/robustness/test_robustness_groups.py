@@ -56,6 +56,8 @@ def test_groups_of_words_and_of_examples(tokenizer):
     found = groups.masks(Classification(Columns(), ("x", "y")), texts, tokenizer, known)
     assert found["split"].tolist() == found["unseen in training"].tolist() == [False, True]
     assert found["in vocabulary"].tolist() == found["seen in training"].tolist() == [True, False]
+    found = groups.masks(Classification(Columns(), ("x", "y")), texts, None, None, ["kind=b", "kind=a"])
+    assert {name: mask.tolist() for name, mask in found.items()} == {"kind=a": [False, True], "kind=b": [True, False]}
     question = QuestionExample("1", "", "the words", "unbelievable", (Answer("unbelievable", 0),))
     found = groups.masks(QuestionAnswering(), [question], tokenizer, known)
     assert found["split"].tolist() == found["unseen in training"].tolist() == [False], "the context does not count"

@@ -74,7 +74,7 @@ def groups(view: View) -> list[Block]:
     if view.by_word:
         what = "Share of right tags (of 100) in each group of words"
     else:
-        what = f"{view.metric_name} of each group of examples by their words"
+        what = f"{view.metric_name} of each group of examples"
     single = [_each_group(view, "table-groups", f"{what}; in brackets, how many were scored.", "score", "count")]
     found = [
         _mean_group(view, "table-groups-mean", f"{what}: on clean text, and mean over all measured noise.", "score")

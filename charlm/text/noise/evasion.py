@@ -1,8 +1,8 @@
 """Noise as people write to get past filters: lookalikes, leet, invisible and combining characters, styled alphabets.
 
 Its texts look nearly as before to a reader, while the code points differ. The invisible ones, lookalikes and reordered
-letters are the perturbations of "Bad Characters" (Boucher et al., 2022). Open it to change or write such an operation,
-and add a new one to `kinds`.
+letters are the perturbations of "Bad Characters" (Boucher et al., 2022); letters with marks and other shapes are those
+of VIPER (Eger et al., 2019). Open it to change or write such an operation, and add a new one to `kinds`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,12 @@ _OLDER = MappingProxyType(
         0x1D538: dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True)),
     }
 )
+# Where Unicode has Latin letters with marks and of other shapes. Each of these code points had its name when VIPER was
+# published, and names never change, so the tables made of them are the same with every Python.
+_LATIN = ((0xC0, 0x2B0), (0x1D00, 0x1DC0), (0x1E00, 0x1F00), (0x2C60, 0x2C80), (0xA722, 0xA788))
+_NEIGHBOURS = 20  # of which the released code of VIPER takes one
+# The mark that a letter gets, the first of these with which Unicode has it.
+_MARKS = ("CIRCUMFLEX", "CARON", "ACUTE", "DOT ABOVE", "DIAERESIS", "TILDE", "HOOK")
 
 
 def homoglyph(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
@@ -65,6 +71,16 @@ def leet(characters: Characters, how: How, rng: np.random.Generator) -> list[Edi
 def fullwidth(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
     """Replaces ASCII letters and digits by their full-width forms."""
     return _exchange(characters, how, rng, _fullwidth())
+
+
+def viper_dces(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Replaces ASCII letters by letters that Unicode describes alike (VIPER with descriptions, Eger et al., 2019)."""
+    return _exchange(characters, how, rng, _described())
+
+
+def viper_eces(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
+    """Replaces an ASCII letter by itself with a mark, always the same one (VIPER's easy table, Eger et al., 2019)."""
+    return _exchange(characters, how, rng, _marked())
 
 
 def zero_width(characters: Characters, how: How, rng: np.random.Generator) -> list[Edit]:
@@ -147,6 +163,35 @@ def _leet() -> _Forms:
 @functools.cache
 def _fullwidth() -> _Forms:
     return _Forms.made({char: chr(ord(char) + _FULLWIDTH) for char in string.ascii_letters + string.digits})
+
+
+@functools.cache
+def _described() -> _Forms:
+    """Returns for each ASCII letter the letters whose names mean it, too, of those with the fewest other words.
+
+    A name means the letter that is its only word of one character, in the case that it states. VIPER compares names as
+    bags of words, too.
+    """
+    found: dict[str, list[tuple[int, str]]] = {letter: [] for letter in string.ascii_letters}
+    for code in (code for first, end in _LATIN for code in range(first, end)):
+        words = unicodedata.name(chr(code)).split()
+        letters, cases = [word for word in words if len(word) == 1], {"SMALL", "CAPITAL"}.intersection(words)
+        if words[0] == "LATIN" and len(letters) == len(cases) == 1:
+            letter = letters[0] if cases == {"CAPITAL"} else letters[0].lower()
+            found[letter].append((len(words), chr(code)))
+    return _Forms.made({letter: "".join(one for _, one in sorted(of)[:_NEIGHBOURS]) for letter, of in found.items()})
+
+
+@functools.cache
+def _marked() -> _Forms:
+    """Returns for each ASCII letter itself with one mark; Unicode has Q with none of them."""
+    of = {unicodedata.name(chr(code)): chr(code) for first, end in _LATIN for code in range(first, end)}
+    table = {}
+    for letter in string.ascii_letters:
+        forms = (of.get(f"{unicodedata.name(letter)} WITH {mark}") for mark in _MARKS)
+        if form := next(filter(None, forms), None):
+            table[letter] = form
+    return _Forms.made(table)
 
 
 @functools.cache

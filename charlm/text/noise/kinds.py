@@ -188,6 +188,20 @@ _OWN: dict[str, Kind] = {
         rate=0.1,
         line="replaces a letter by a digit or sign that looks like it (Wikipedia, Leet)",
     ),
+    "viper_dces": Kind(
+        operation=evasion.viper_dces,
+        unit="character",
+        share_of="ASCII letters of words",
+        rate=0.1,
+        line="writes another letter that Unicode names alike: with a mark, turned (VIPER's names, Eger et al., 2019)",
+    ),
+    "viper_eces": Kind(
+        operation=evasion.viper_eces,
+        unit="character",
+        share_of="ASCII letters of words, but Q",
+        rate=0.1,
+        line="puts a mark on a letter, on each letter always the same (VIPER's easy table, Eger et al., 2019)",
+    ),
     "zero_width": Kind(
         operation=evasion.zero_width,
         unit="character",

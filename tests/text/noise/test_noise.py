@@ -32,6 +32,7 @@ LISTED = Misspellings(
 )
 CUTTING = ("spaces", "ocr", "mobile")  # they merge words, too
 MERGING = ("hlm_drop", "hlm", *CUTTING)
+VIPER = ("viper_dces", "viper_eces")
 DELETING = ("drop", "hlm_drop", "hlm")
 ZWJ, ACUTE = "\u200d", "\u0301"
 
@@ -189,7 +190,7 @@ def test_marks_stay_with_their_letters(noise, text, key):
         assert after - collections.Counter({" ": 99}) <= before
     if noise.kind in ("repeat", "hlm_repeat", "insert", "punctuation"):
         assert before <= after
-    if noise.kind in ("keyboard", "case", "hlm_case", "toggle", "homoglyph", "leet", "fullwidth", "styled"):
+    if noise.kind in ("keyboard", "case", "hlm_case", "toggle", "homoglyph", "leet", "fullwidth", "styled", *VIPER):
         assert len(units(noised)) == len(units(text))
         assert [unit[1:] for unit in units(noised)] == [unit[1:] for unit in units(text)]
 
@@ -576,6 +577,10 @@ def test_char2subword():
         ("homoglyph:1", "d" + ACUTE + "m", [letter + ACUTE + "m" for letter in "ԁᑯꓒ"]),
         ("homoglyph:1", "пё", ["пё"]),
         ("homoglyph:1", "ԁ", ["d"]),
+        ("viper_eces:1", "qX1ß", ["ʠẊ1ß"]),
+        ("viper_eces:1", "Q" + ACUTE + "é", ["Q" + ACUTE + "é"]),
+        ("viper_dces:1", "Q" + ACUTE + "1é", ["Ꝗ" + ACUTE + "1é", "Ꝙ" + ACUTE + "1é"]),
+        ("viper_dces:1", "x", ["ẋ", "ẍ", "ᶍ"]),
         ("fullwidth:1", "aß1" + ACUTE, ["ａß１" + ACUTE]),
         ("zero_width:1", "a'b", [f"a{char}'b" for char in "​‌‍⁠﻿"]),
         ("zero_width:1", "a", ["a"]),
@@ -646,6 +651,24 @@ def test_a_style_is_an_alphabet_that_normalisation_takes_back():
         assert all(unicodedata.category(char) != "Cn" for char in style)
 
 
+@pytest.mark.parametrize("kind", VIPER)
+def test_letters_of_viper_are_named_after_what_they_replace(kind):
+    """Every neighbour is a Latin letter that its name calls the same one, in the same case."""
+    noiser = Noiser(Noise(kind, 1), 0)
+    for letter in LETTERS + LETTERS.upper():
+        found = set(noiser.text(" ".join(letter * 300), 0).text.split())
+        if (kind, letter) == ("viper_eces", "Q"):
+            assert found == {"Q"}
+            continue
+        assert letter not in found
+        assert len(found) == 1 if kind == "viper_eces" else 2 <= len(found) <= 20
+        for name in map(unicodedata.name, found):
+            assert letter.upper() in name.split()
+            assert ("CAPITAL" in name, "SMALL" in name) == (letter.isupper(), letter.islower())
+    dces, eces = (set(Noiser(Noise(one, 1), 0).text("e " * 400, 0).text.split()) for one in VIPER)
+    assert {"é", "ê", "ë"} | eces < dces
+
+
 def test_marks_and_controls_leave_the_letters_in_place():
     rng = np.random.default_rng(0)
     for kind in ("combining", "zero_width"):
@@ -673,7 +696,7 @@ def test_the_rate_is_the_share_edited(kind):
     of_characters = {"swap": letters - len(words), "case": letters, "hlm_case": letters, "keyboard": letters}
     of_characters |= dict.fromkeys(["drop", "repeat", "insert"], letters + 2)
     of_characters |= dict.fromkeys(["hlm", "hlm_drop", "hlm_repeat"], len(text))
-    of_characters |= dict.fromkeys(["combining", "fullwidth"], letters + 2)
+    of_characters |= dict.fromkeys(["combining", "fullwidth"], letters + 2) | dict.fromkeys(VIPER, letters)
     of_characters |= {"zero_width": letters - len(words) + 1, "leet": sum(char in "abegilostz" for char in text)}
     of_characters |= {"homoglyph": sum(char not in "km ,?" for char in text)}  # the table has 1 and 2, too
     of_words = dict.fromkeys(["charbert", "char2subword", "toggle"], len(words))
