@@ -78,7 +78,8 @@ def _inline_math(translator: HTML5Translator, node: nodes.math) -> None:
 
 
 def _display_math(translator: HTML5Translator, node: nodes.math_block) -> None:
-    translator.body.append(f'<div class="math" style="overflow-y: hidden; padding: 0.2em 0">{convert(node.astext(), display="block")}</div>\n')
+    equation = convert(node.astext(), display="block")
+    translator.body.append(f'<div class="math" style="overflow-y: hidden; padding: 0.2em 0">{equation}</div>\n')
     raise nodes.SkipNode
 
 
