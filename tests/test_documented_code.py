@@ -71,16 +71,17 @@ class Page(NamedTuple):
     needs: tuple[str, ...] = ()
 
 
-BERT_STEPS = (r"--config.train.steps=400", "--config.train.steps=4 --config.text.pieces=400 --config.model.hidden=32")
+SMALL_BERT = (r"--config.train.steps=400", "--config.train.steps=4 --config.text.pieces=400 --config.model.hidden=32")
+SMALL_EYES = (r"--config.train.steps=200", "--config.train.steps=4 --config.model.hidden=32")
 SPELLED = (r"(:tiny\+approximation\+mean_square)", r"\1 --config.train.steps=4 --config.train.eval_words=50")
 ALIGNED = (r"(--config=configs/align\.py:tiny)", r"\1 --config.alignment.steps=4 --config.alignment.eval_words=20")
-ASKED = (r"--noise charbert:0\.5 charbert:1", "--noise charbert:1 --queries 5 --samples 20")
+ASKED = (r"--queries 200 --noise charbert:0\.5 charbert:1", "--queries 5 --noise charbert:1 --samples 20")
 FEW = (r"PACKAGES = .*", 'PACKAGES = ("json",)')
 RUN = {
     "README.md": Page(("these are the tests",)),
     "docs/tutorials/first-model.md": Page(),
     "docs/tutorials/noisy-classifier.md": Page(needs=("docs/tutorials/first-model.md",)),
-    "docs/tutorials/eyes-for-your-bert.md": Page(small=(BERT_STEPS, SPELLED)),
+    "docs/tutorials/eyes-for-your-bert.md": Page(small=(SMALL_BERT, SMALL_EYES)),
     "docs/tutorials/typo-proof-search.md": Page(small=(SPELLED, ALIGNED, ASKED, FEW)),
     "docs/tutorials/pod.md": Page(
         ("downloads the compiler for TPUs, and takes minutes", "needs a pod"),
