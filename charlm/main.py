@@ -21,6 +21,7 @@ from ml_collections import config_flags
 from charlm import cli
 from charlm.config import is_fine_tuning
 from charlm.core.memory import use_one_arena
+from charlm.core.metric_writer import print_metrics
 
 _WORKDIR = flags.DEFINE_string(
     "workdir",
@@ -79,7 +80,6 @@ def main(config: ml_collections.ConfigDict) -> None:
     use_one_arena()
     from charlm.core import hosts  # imported late, so that --help and wrong options do not import jax
     from charlm.core.followers import mirrored_by_all
-    from charlm.core.metric_writer import print_metrics
     from charlm.core.progress_bar import use_plain_output
     from charlm.finetune.run import fine_tune
     from charlm.training.stages import pretrain

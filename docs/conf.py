@@ -2,11 +2,17 @@
 
 Pages are Markdown, read by MyST. The pages of reference/ whose content the code knows (config keys, commands, kinds of
 noise) are written here before each build, from the tables that `--help` prints; open it when such a table is added.
+Equations between dollar signs become MathML, which browsers draw by themselves: pages load no script for it.
 """
 
 import subprocess
 import sys
 from pathlib import Path
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+from sphinx.writers.html5 import HTML5Translator
 
 from charlm import __version__
 from charlm.__main__ import COMMANDS
@@ -20,7 +26,9 @@ release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 html_theme = "furo"
 html_title = "charlm"
+html_math_renderer = "mathml"
 exclude_patterns = ["_build"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 default_role = "code"  # docstrings are Markdown-like: `name` is code
 napoleon_use_ivar = True  # attributes of a docstring beside documented members are no duplicates
@@ -64,8 +72,20 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def setup(app: object) -> None:
-    """Writes the pages that the code knows."""
+def _inline_math(translator: HTML5Translator, node: nodes.math) -> None:
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def _display_math(translator: HTML5Translator, node: nodes.math_block) -> None:
+    equation = convert(node.astext(), display="block")
+    translator.body.append(f'<div class="math" style="overflow-y: hidden; padding: 0.2em 0">{equation}</div>\n')
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """Writes the pages that the code knows, and says how equations are drawn."""
+    app.add_html_math_renderer("mathml", (_inline_math, None), (_display_math, None))
     for name, text in (("keys", keys_page()), ("commands", commands_page())):
         path = HERE / "reference" / f"{name}.md"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:

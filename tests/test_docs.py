@@ -1,14 +1,17 @@
-"""Tests of the documentation: links lead somewhere, figures are those of the tables, and tutorials run as written."""
+"""Tests the documentation: links lead somewhere, figures show what is described, the reference has what is public."""
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
-import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-from small_run import on_devices
+from tiny_models import release
+
+import charlm
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -67,24 +70,52 @@ def test_figures_show_the_tables(tmp_path, monkeypatch):
         drawn["rows_of"]("gone")
 
 
-def code_of(page: str) -> str:
-    """Returns the Python of a page, block after block."""
-    return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(encoding="utf-8"), re.DOTALL))
+def test_answers_are_those_of_the_model_and_the_figure_is_drawn_from_them():
+    drawn = runpy.run_path(str(DOCS / "figures" / "answers.py"))
+    stored = json.loads((DOCS / "figures" / "answers.json").read_text(encoding="utf-8"))
+    found = drawn["answers"](str(release("bert")))  # its pieces are others
+    assert {key: value for key, value in found.items() if key != "pieces"} == {
+        key: stored[key] for key in found if key != "pieces"
+    }
+    picture = (DOCS / "figures" / "answers.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {word} -->" in picture for word in stored["written"][:-1])
 
 
-@pytest.mark.slow
-def test_tutorials_run_as_written(trained, tmp_path, monkeypatch, capsys):
-    trained.copy(tmp_path / "runs" / "hlm")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["tutorial"])
-    with on_devices(1):
-        exec(compile(code_of("tutorials/first-model.md"), "first-model.md", "exec"), {})
-        near, far = (float(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines())
-        assert max(abs(near), abs(far)) <= 1
-        fewer = (
-            code_of("tutorials/noisy-classifier.md").replace("epochs=8", "epochs=1").replace("epochs=24", "epochs=1")
-        )
-        exec(compile(fewer, "noisy-classifier.md", "exec"), {})
-    lines = capsys.readouterr().out.splitlines()
-    assert "rows to learn from" in lines[0]
-    assert [line.split()[0] for line in lines[1:]] == ["clean", "keyboard:0.1", "swap:0.1"] * 2
+def test_flows_are_drawn_as_described_and_said_in_words():
+    drawn = runpy.run_path(str(DOCS / "figures" / "flows.py"))
+    for name, flow in drawn["FLOWS"].items():
+        figure = DOCS / "figures" / f"flow-{name}.svg"
+        assert figure.read_text(encoding="utf-8") == drawn["svg"](flow), "python docs/figures/flows.py draws them anew"
+        page = (DOCS / "systems" / f"{name}.md").read_text(encoding="utf-8")
+        said = re.search(rf"!\[([^\]]*(?:\][^\]]*)*?)\]\(\.\./figures/{figure.name}\)", page)[1]
+        assert len(said.split()) > 40
+
+
+def test_the_parts_of_a_flow_have_room_and_exist():
+    drawn = runpy.run_path(str(DOCS / "figures" / "flows.py"))
+    for flow in drawn["FLOWS"].values():
+        assert {end for arrow in flow.arrows for end in arrow.split()} <= set(flow.boxes)
+        lines = [text for name, box in flow.boxes.items() for text in box.text if name != "cycles"]
+        assert max(map(len, lines)) <= 22, max(lines, key=len)
+        places = [(box.column, box.row) for box in flow.boxes.values()]
+        assert len(places) == len(set(places))
+
+
+def test_the_reference_has_every_public_name():
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\.\. auto(\w+):: ([\w.]+)$", page, re.MULTILINE)
+    members = {f"{name}.{one}" for kind, name in shown if kind == "module" for one in vars(import_module(name))}
+    known = {name.rpartition(".")[2] for name in members | {name for _, name in shown}}
+    for name in charlm.__all__:
+        assert name == "__version__" or name in known
+        assert f"`charlm.{name}`" in page
+
+
+def test_every_name_of_the_reference_exists():
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    for kind, name in re.findall(r"^\.\. auto(\w+):: ([\w.]+)$", page, re.MULTILINE):
+        if kind == "module":
+            import_module(name)
+        else:
+            module, _, thing = name.rpartition(".")
+            assert hasattr(import_module(module), thing), name

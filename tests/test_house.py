@@ -102,6 +102,7 @@ ALSO_IMPORTS = {
 IMPORTS_LATE = {
     "charlm": (
         "charlm.api.noise",
+        "charlm.api.tables",
         "charlm.finetune",
         "charlm.robustness",
         "charlm.show",

@@ -20,7 +20,7 @@ import numpy as np
 from charlm.api.fine_tuned import Labelling
 from charlm.api.loaded import rows_of
 from charlm.api.results import Encoding, Gap, Generation, Neighbor, Piece, Score, Word
-from charlm.api.streams import streamed
+from charlm.api.streams import BATCHES_AT_ONCE, PAIRED, streamed
 from charlm.core.stores import here
 from charlm.core.types import Option
 from charlm.families.predictor import Fill, Predictor
@@ -89,12 +89,12 @@ class Model(Labelling):
 
     def stream(
         self,
-        texts: Iterable[str | Sequence[Any]],
+        texts: Iterable[str | Sequence[Any]],  # the second part of a pair may be None
         ability: str = "",
         *,
         progress: bool = False,
         **options: Any,  # those of the method
-    ) -> Iterator[Any]:
+    ) -> Iterator[Any]:  # what the method returns
         """Yields the result for each text in order, reading only some texts ahead: for files larger than memory.
 
         Args:
@@ -106,7 +106,15 @@ class Model(Labelling):
         Raises:
           ValueError: the model does not have the ability, or it does not go through texts one by one ("rank").
         """
-        return streamed(self, texts, ability, progress, options)
+        name = ability or (self.abilities[0] if self.task else "")
+        if name == "rank" or (name and name not in self.abilities):
+            able = ", ".join(one for one in self.abilities if one != "rank")
+            raise ValueError(f"stream: {self.path} cannot {name} texts one by one; it can {able or 'do nothing so'}")
+        if isinstance(texts, str):
+            raise ValueError("stream: texts is one string; expected an iterable of texts, such as an open file")
+        work = getattr(self, name) if name else self
+        size = BATCHES_AT_ONCE * self.batch_size
+        return streamed(work, PAIRED.get(name, ""), texts, size, progress, options)
 
     def gaps(self, text: str) -> int:
         """Returns how many gaps a text has for this model, such as "[MASK]"."""

@@ -1,4 +1,4 @@
-"""Applies a model to texts that come one after another, of which only some are in memory: `Model.stream`.
+"""Applies a method of a model to texts that come one after another, of which only some are in memory: `Model.stream`.
 
 Open it to change how many texts are read ahead.
 """
@@ -8,38 +8,27 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from charlm.api.model import Model
+from typing import Any
 
 BATCHES_AT_ONCE = 4  # batches of texts that are read before they are answered, so that similar lengths share one
 PAIRED = {"classify": "pairs", "measure": "pairs", "answer": "contexts"}  # the argument for the second of two texts
 
 
 def streamed(
-    model: Model, texts: Iterable[str | Sequence[Any]], ability: str, progress: bool, options: Mapping[str, Any]
-) -> Iterator[Any]:
-    """Returns an iterator over the results; see `charlm.api.model.Model.stream`."""
-    name = ability or ("" if not model.task else model.abilities[0])
-    if name == "rank" or (name and name not in model.abilities):
-        able = ", ".join(one for one in model.abilities if one != "rank")
-        raise ValueError(f"stream: {model.path} cannot {name} texts one by one; it can {able or 'do nothing so'}")
-    if isinstance(texts, str):
-        raise ValueError("stream: texts is one string; expected an iterable of texts, such as an open file")
-    work: Callable[..., Any] = getattr(model, name) if name else model
-    return _results(work, PAIRED.get(name, ""), texts, BATCHES_AT_ONCE * model.batch_size, progress, options)
-
-
-def _results(
-    work: Callable[..., Any],
+    work: Callable[..., Any],  # a method of a model: what it returns is a result for each text
     second: str,
-    texts: Iterable[str | Sequence[Any]],
+    texts: Iterable[str | Sequence[Any]],  # the second part of a pair may be None
     size: int,
     progress: bool,
-    options: Mapping[str, Any],
-) -> Iterator[Any]:
-    """Yields the results of chunks of texts; `second` names the argument that takes the second texts of pairs."""
+    options: Mapping[str, Any],  # those of the method
+) -> Iterator[Any]:  # the results
+    """Yields the results of texts, in their order; see `charlm.api.model.Model.stream`.
+
+    Args:
+      second: name of the argument that takes the second texts of pairs; "": texts are no pairs.
+      size: number of texts that are read before they are answered.
+      progress: show on standard error how many texts are done.
+    """
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(_bar(len(texts) if isinstance(texts, Sized) else None)) if progress else None
         rest = iter(texts)

@@ -1,9 +1,11 @@
 """Draws the figures of README and documentation: python docs/figures/make.py
 
-The numbers are read from the tables of docs/benchmarks.md, so a figure shows what the tables say. Open it to add a
-figure. Needs the extra [eval], for matplotlib; it writes SVG files beside this script, the same bytes each time.
+The numbers are read from the tables of docs/benchmarks.md, so a figure shows what the tables say, and answers from
+answers.json, which answers.py writes. Open it to add a figure. Needs the extra [eval], for matplotlib; it writes SVG
+files beside this script, the same bytes each time.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -103,6 +105,31 @@ def inside() -> None:
     save(figure, "inside")
 
 
+def answers() -> None:
+    """Draws a sentence with typos: the tags that an HLM gives its words, and how BERT's vocabulary cuts them."""
+    found = json.loads((HERE / "answers.json").read_text(encoding="utf-8"))
+    figure, axes = plt.subplots(figsize=(9, 2.9), facecolor=PAPER)
+    axes.axis("off")
+    axes.set_xlim(-2.3, 1.32 * len(found["written"]) - 0.6)
+    axes.set_ylim(0.1, 4.7)
+    for y, text in ((4.3, "meant"), (3.6, "written"), (2.5, "HLM's tags"), (1.3, "BERT's pieces")):
+        axes.text(-0.75, y, text, ha="right", va="center", color=INK, fontsize=9.5, weight="bold" if y < 3 else None)
+    for n, (meant, written) in enumerate(zip(found["meant"], found["written"], strict=True)):
+        x, odd, tag = 1.32 * n, meant != written, found["tags"][1][n]
+        axes.text(x, 4.3, meant, ha="center", va="center", color="#57606a", fontsize=9)
+        axes.text(x, 3.6, written, ha="center", va="center", color=INK, fontsize=11, weight="bold" if odd else None)
+        face, edge = ("#e3f3ed", HLM) if tag == found["right"][n] else ("#ffdfdb", "#b42318")
+        axes.add_patch(plt.Rectangle((x - 0.6, 2.2), 1.2, 0.6, facecolor=face, edgecolor=edge, linewidth=1.2))
+        axes.text(x, 2.5, tag, ha="center", va="center", color=INK, fontsize=9)
+        pieces = found["pieces"][1][n]
+        for k, piece in enumerate(pieces):
+            y = 1.3 - 0.42 * (k - (min(len(pieces), 3) - 1) / 2)
+            face = "#fbe9dd" if len(pieces) > 1 else PAPER
+            axes.add_patch(plt.Rectangle((x - 0.5, y - 0.19), 1.0, 0.38, facecolor=face, edgecolor=BERT, linewidth=1))
+            axes.text(x, y, piece, ha="center", va="center", color=INK, fontsize=7.5, family="monospace")
+    save(figure, "answers")
+
+
 def report() -> None:
     """Draws the top of a robustness report: its headline, and the heat map of the measured tables."""
     clean, *rows, mean = rows_of("parts of speech, accuracy | words changed | HLM")
@@ -143,4 +170,5 @@ if __name__ == "__main__":
     plt.rcParams |= {"svg.hashsalt": "charlm", "font.size": 9, "text.color": INK, "axes.labelcolor": INK}
     typos()
     inside()
+    answers()
     report()
