@@ -13,6 +13,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -196,15 +198,25 @@ def test_pages_run_as_written(name, tmp_path, monkeypatch, free_port):
         ["git", "rev-parse", "--absolute-git-dir"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     environment |= {"GIT_DIR": git.stdout.strip(), "GIT_WORK_TREE": str(ROOT)} if git.returncode == 0 else {}
-    for one in (*RUN[name].needs, name):
-        run_page(one, folder, environment, os.environ.get("CHARLM_DOCS") != "full", free_port)
+    try:
+        for one in (*RUN[name].needs, name):
+            run_page(one, folder, environment, os.environ.get("CHARLM_DOCS") != "full", free_port)
+    finally:
+        stop_what_runs(folder)
+
+
+def stop_what_runs(folder: Path) -> None:
+    """Ends the runs that a page left in the background, as those of a page that failed."""
+    for state in folder.glob("runs/*/launch_state.*"):
+        what, *rest = state.read_text(encoding="utf-8").split()
+        if what == "running":
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(rest[1]), signal.SIGTERM)
 
 
 @pytest.fixture
 def free_port() -> str:
     """A port of this machine that nothing listens on."""
-    import socket
-
     with socket.socket() as listening:
         listening.bind(("localhost", 0))
         return str(listening.getsockname()[1])
