@@ -195,16 +195,18 @@ def test_startup_is_measured(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(standalone.subprocess, "run", counting)
     status, found, errors = ask(capsys, "--case=startup", "--repeats=1")
     assert status == 0
-    assert [one["path"] for one in found] == [
-        "charlm.main --help, without JAX", "import jax", "first vectors of a small HLM", standalone.KEPT_PROGRAMS
-    ]  # fmt: skip
+    answers = ("first vectors of a small HLM", f"first tags of {standalone.TAGGER}")
+    expected = ["charlm.main --help, without JAX", "import jax"]
+    expected += [name + end for name in answers for end in ("", standalone.KEPT)]
+    assert [one["path"] for one in found] == expected
     assert all(one["low"] == one["value"] == one["high"] < 300 for one in found)
-    helped, imported, vectors, kept = (one["value"] for one in found)
+    helped, imported, vectors, *_ = (one["value"] for one in found)
     assert 0 < helped < vectors > imported > 0
-    assert kept > 0
-    none, first, again = programs[:3] + programs[4:7], programs[3], programs[7]
-    assert none == [None] * 6  # compiled anew, whatever the cache of the user holds
-    assert first == again > 0  # nothing is left to compile when the time is taken
+    first, again = programs[:6], programs[6:]
+    assert first[:3] == again[:3] == [None] * 3  # compiled anew, whatever the cache of the user holds
+    assert first[4] == again[4] is None
+    for kept in (3, 5):
+        assert first[kept] == again[kept] > 0  # nothing is left to compile when the time is taken
     assert {(one["unit"], one["config"]) for one in found} == {("s from process start", "")}
     assert "--help" in errors  # the table, since the figures are on standard output
 
