@@ -86,7 +86,21 @@ PAPERS = {
     ),
 }  # fmt: skip
 # Papers that are cited, too, and not listed above.
-OTHERS = r"(?<![A-Za-z])BERT,\s*$|Devlin|Vaswani|Radford|Chowdhery|Holtzman|Reimers|CharacterBERT|El Boukkouri|Dao et al|Pruthi"
+OTHERS = "|".join(
+    (
+        *(
+            r"(?<![A-Za-z])BERT,\s*$",
+            "Devlin",
+            "Vaswani",
+            "Radford",
+            "Chowdhery",
+            "Holtzman",
+            "Reimers",
+            "CharacterBERT",
+        ),
+        *("El Boukkouri", "Dao et al", "Pruthi"),
+    )
+)
 NAMES = {key: paper.named for key, paper in PAPERS.items()} | {"other": OTHERS}
 UNKNOWN = "unknown"  # the text does not say which paper it cites
 _FOLDERS = {
