@@ -39,8 +39,8 @@ _PLAIN = flags.DEFINE_bool(
     False,
     "Show no progress bar; without a terminal, or with the environment variable NO_COLOR, there is none.",
 )
-_JSON = flags.DEFINE_bool(
-    "json",
+_JSONL = flags.DEFINE_bool(
+    "jsonl",
     False,
     "Also print metrics on standard output as they come, one JSON object a line, as in metrics.jsonl: for programs.",
 )
@@ -86,7 +86,7 @@ def main(config: ml_collections.ConfigDict) -> None:
 
     if _PLAIN.value:
         use_plain_output()
-    print_metrics(_JSON.value)
+    print_metrics(_JSONL.value)
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
         hosts.start(*manual)

@@ -50,7 +50,7 @@ def usage(command: str, module: str) -> str:
     else:
         lines.append(f"  {'--workdir FOLDER':<22} folder of the run; the same command continues a stopped run")
         lines.append(f"  {'--plain':<22} no progress bar")
-        lines.append(f"  {'--json':<22} metrics as JSON lines on standard output, for programs")
+        lines.append(f"  {'--jsonl':<22} metrics as JSON lines on standard output, for programs")
     lines += [f"  {f'--{name} VALUE':<22} {OPTIONS[name][1]} ({OPTIONS[name][0]})" for name in options]
     lines += ["", f"  charlm {command} {example} ...", ""]
     return "\n".join(

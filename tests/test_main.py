@@ -26,7 +26,7 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     flags = overrides(trained.config, train__steps=3, train__eval_every=3, train__examples=1)
     command = [f"--config={TINY}", *flags]
     with on_devices(1):
-        done = main(*command, "--json", cwd=tmp_path)
+        done = main(*command, "--jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (tmp_path / "runs" / "hlm_base_tiny" / "metrics.jsonl").read_text()
     assert [json.loads(line)["step"] for line in done.stdout.splitlines()][-1] == 3
