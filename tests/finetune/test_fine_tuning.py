@@ -383,7 +383,7 @@ def test_a_run_of_another_config_is_not_gone_on_with(classified):
         ("regress", "a.tsv", "sentence\tlabel\nthe cat\tmany\n", [], "a.tsv:2"),
         ("answer", "a.json", '{"data": [{"paragraphs": [{"context": "x"}]}]}', [], "data[0].paragraphs[0]"),
         ("answer", "a.json", "{", [], "a.json"),
-        ("tag", "a.conll", "the O\n", ["--config.data.text=x"], "data.text='x' is of classification"),
+        ("tag", "a.conll", "the O\n", ["--config.data.text=x"], "data.text='x', but the files are columns of words"),
         ("tag", "a.conll", "the O\n", ["--config.model.hidden=8"], "unknown config key model.hidden"),
         ("tag", "a.conll", "the O\n", ["--config.data.noise=dorp:0.1"], "drop"),
         ("tag", "a.conll", "the O\ncat B-X\n", ["--config.init_from=nowhere"], "nowhere"),
