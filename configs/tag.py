@@ -6,12 +6,13 @@
 Files: CoNLL columns, CoNLL-U (`--config.data.tag=upos`, `misc:CSID`), UNER's .iob2, LinCE's; also with .gz.
 
 Variants: "" as HLM was fine-tuned on NCBI-disease, "wnut16" as on W-NUT16 (section 4.3); "reference" as in HLM's
-released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "features" trains only a head, on the states
-of a frozen model (CharBERT, section 5.3; `--config.model.channels=tokens` reads one channel); "lince_lid", "lince_pos"
-and "lince_ner" for LinCE's tasks, on which Char2Subword was compared (section 4); "novel_words" classifies one word of
-each passage of a table, by cross-validation (NYTWIT with passages; novel_words+frozen as in XRayEmb's paper, section
-4.2); "tiny" for models of a million parameters; and the setups of `charlm.families.xrayemb.setups`: "scaffolding",
-"stochastic", "no_suffix" and "frozen". Join variants with a plus sign: xrayemb+stochastic.
+released script; "charbert" (section 4.1) and "xrayemb" as in those papers; "features" trains only an LSTM and the layer
+above it, on the states of a frozen model (CharBERT, section 5.3; `--config.model.channels=tokens` reads one channel);
+"lince_lid", "lince_pos" and "lince_ner" for LinCE's tasks, on which Char2Subword was compared (section 4);
+"novel_words" classifies one word of each passage of a table, by cross-validation (NYTWIT with passages;
+novel_words+frozen as in XRayEmb's paper, section 4.2); "tiny" for models of a million parameters; and the setups of
+`charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus
+sign: xrayemb+stochastic.
 """
 
 import ml_collections
@@ -57,8 +58,11 @@ def features(config: ml_collections.ConfigDict) -> None:
     """Trains the head alone on the last states of a frozen model, as CharBERT's section 5.3 compares models (figure 6).
 
     The paper gives neither rate nor epochs; these are ours. Without dropout, the states of a word are always the same.
+    The LSTM is for a BERT, RoBERTa, GPT-2, XRayEmb or CharBERT: `--config.model.label_head=` gives other models their
+    own head.
     """
     frozen(config)
+    config.model.label_head = "lstm768"
     config.model.dropout = 0.0
     config.model.attention_dropout = 0.0
     config.optim.learning_rate = 1e-3
@@ -68,7 +72,8 @@ def features(config: ml_collections.ConfigDict) -> None:
 def xrayemb(config: ml_collections.ConfigDict) -> None:
     """Sets the values of XRayEmb, section 4.2.
 
-    The LSTM is for a BERT, RoBERTa, GPT-2 or XRayEmb: `--config.model.label_head=` gives other models their own head.
+    The LSTM is for a BERT, RoBERTa, GPT-2, XRayEmb or CharBERT: `--config.model.label_head=` gives other models their
+    own head.
     """
     config.model.label_head = "lstm"
     config.optim.head_learning_rate = 1e-3

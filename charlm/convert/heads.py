@@ -9,9 +9,14 @@ TOKEN_CLASSIFICATION = "token_classification"
 QUESTION_ANSWERING = "question_answering"
 FINE_TUNED = (SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION, QUESTION_ANSWERING)  # the heads that predict labels
 
-# How a head for labels computes them (`model.label_head`): one linear layer, or one of XRayEmb's (section 4.2).
-LINEAR, PERCEPTRON, LSTM_TAGGER = "linear", "perceptron", "lstm"
-READ_BY = {PERCEPTRON: SEQUENCE_CLASSIFICATION, LSTM_TAGGER: TOKEN_CLASSIFICATION}  # the one head that each is for
+# How a head for labels computes them (`model.label_head`): one linear layer, one of XRayEmb's (section 4.2), or the
+# LSTM of taggers on the states of a frozen model (CharBERT, section 5.3).
+LINEAR, PERCEPTRON, LSTM_TAGGER, LSTM_768 = "linear", "perceptron", "lstm", "lstm768"
+READ_BY = {  # the one head that each is for
+    PERCEPTRON: SEQUENCE_CLASSIFICATION,
+    LSTM_TAGGER: TOKEN_CLASSIFICATION,
+    LSTM_768: TOKEN_CLASSIFICATION,
+}
 _WHAT = {SEQUENCE_CLASSIFICATION: "texts", TOKEN_CLASSIFICATION: "words"}
 
 
@@ -24,8 +29,9 @@ def check_label_head(label_head: str, head: str, where: str) -> None:
     Raises:
       ValueError: it is for another head; names the one that it is for.
     """
-    known = [name for name, read in READ_BY.items() if read == head]
-    if label_head not in (LINEAR, *known):
+    known = (LINEAR, *(name for name, read in READ_BY.items() if read == head))
+    if label_head not in known:
         what = f" is for labels of {_WHAT[READ_BY[label_head]]}" if label_head in READ_BY else ""
-        expected = " or ".join((LINEAR, *known))
+        *others, last = known
+        expected = f"{', '.join(others)} or {last}" if others else last
         raise ValueError(f"{where}label_head={label_head}{what}; expected {expected} for {head.replace('_', ' ')}")

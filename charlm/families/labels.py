@@ -2,13 +2,15 @@
 
 The encoder depends on the family; the heads are the same for all. Each head is an output layer, over the vector of a
 sequence or over the vectors of all positions. The two labels of an answer are its first and its last position. Below
-the output layer there may be further layers, those of XRayEmb's paper (section 4.2): `label_head`.
+the output layer there may be further layers, those of XRayEmb's paper (section 4.2) and of CharBERT's taggers on
+features (section 5.3): `label_head`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import flax.linen as nn
 import jax
@@ -18,6 +20,7 @@ from jax.typing import DTypeLike
 from charlm.convert.heads import (
     FINE_TUNED,
     LINEAR,
+    LSTM_768,
     LSTM_TAGGER,
     PERCEPTRON,
     QUESTION_ANSWERING,
@@ -27,29 +30,50 @@ from charlm.core.types import ModelConfig, Option, Tree
 from charlm.nn.embed import Dense, dense
 from charlm.nn.lstm import BiLSTM
 
-# The paper says "an LSTM" (Pinter et al., 2021, section 4.2). Its size, and dropout between its layers, are those of
-# the released code.
-LSTM_LAYERS, LSTM_UNITS, LSTM_DROPOUT = 2, 128, 0.5
+
+class LSTMSize(NamedTuple):
+    """The size of a head's LSTM.
+
+    Attributes:
+      units: K, number of units of each direction.
+      dropout: share of a layer's outputs that are dropped before the next layer in training.
+      layers: number of layers.
+    """
+
+    units: int
+    dropout: float
+    layers: int = 2
+
+
+LSTMS = {  # the heads that have one
+    # XRayEmb's paper says "an LSTM" (Pinter et al., 2021, section 4.2); the sizes are those of its released code.
+    LSTM_TAGGER: LSTMSize(units=128, dropout=0.5),
+    # "A two-layer 768-dimensional Bi-LSTM" (Ma et al., 2020, section 5.3; no code was released). It does not say
+    # whether 768 counts both directions, and here each has as many; it states no dropout, and here there is none.
+    LSTM_768: LSTMSize(units=768, dropout=0.0),
+}
 
 
 class LSTMReader(nn.Module):
-    """Layers of LSTMs over the states of a text, each in both directions (Pinter et al., 2021, section 4.2).
+    """Layers of LSTMs over the states of a text, each in both directions.
 
     Attributes:
       inputs: E, width of the states.
+      size: number and width of the layers, and dropout between them.
       dtype: the dtype of the products' inputs.
     """
 
     inputs: int
+    size: LSTMSize
     dtype: DTypeLike
 
     def setup(self) -> None:
-        widths = (self.inputs, *[2 * LSTM_UNITS] * (LSTM_LAYERS - 1))
-        self.layer = [BiLSTM(width, LSTM_UNITS, self.dtype) for width in widths]
-        self.dropout = nn.Dropout(LSTM_DROPOUT)
+        widths = (self.inputs, *[2 * self.size.units] * (self.size.layers - 1))
+        self.layer = [BiLSTM(width, self.size.units, self.dtype) for width in widths]
+        self.dropout = nn.Dropout(self.size.dropout)
 
     def __call__(self, states_BLE: jax.Array, mask_BL: jax.Array | None, deterministic: bool) -> jax.Array:
-        """Returns float32 [B, L, 2 * LSTM_UNITS]; `mask_BL` is that of `BiLSTM`."""
+        """Returns float32 [B, L, 2K]; `mask_BL` is that of `BiLSTM`."""
         x_BLE = self.layer[0](states_BLE, mask_BL)
         for layer in self.layer[1:]:
             x_BLE = layer(self.dropout(x_BLE, deterministic=deterministic), mask_BL)
@@ -61,7 +85,8 @@ class ForLabels(nn.Module):
 
     With `label_head` "perceptron" it is Linear(ReLU(Linear(x))) over the vector of a sequence, as wide as the model
     between the layers; with "lstm" it is Linear(LSTM(x)) over the states of all positions of a text (Pinter et al.,
-    2021, section 4.2). These have no dropout before the last layer, as in that paper's released code.
+    2021, section 4.2), and with "lstm768" the same with a wider LSTM (Ma et al., 2020, section 5.3). These have no
+    dropout before the last layer, as in the code released with XRayEmb.
 
     A subclass defines `sequences`, and `positions` where needed: what is read from the encoder's output.
 
@@ -89,16 +114,21 @@ class ForLabels(nn.Module):
         cfg, width = self.config, 0
         if self.label_head == PERCEPTRON:
             width = cfg.hidden
-            self.transform = dense(width, cfg.hidden, cfg.initializer, cfg.dtype)
-        elif self.label_head == LSTM_TAGGER:
-            width = 2 * LSTM_UNITS
-            self.lstm = LSTMReader(cfg.hidden, cfg.dtype)
+            self.transform = dense(width, self.read_width, cfg.initializer, cfg.dtype)
+        elif size := LSTMS.get(self.label_head):
+            width = 2 * size.units
+            self.lstm = LSTMReader(self.read_width, size, cfg.dtype)
         self.label = dense(self.labels, width, cfg.initializer, cfg.dtype) if width else self.output_layer()
+
+    @property
+    def read_width(self) -> int:
+        """E, width of what `positions` and `sequences` return."""
+        return self.config.hidden
 
     def output_layer(self) -> Dense:
         """Returns the linear layer that computes the labels' logits."""
         cfg = self.config
-        return dense(self.labels, cfg.hidden, cfg.initializer, cfg.dtype)
+        return dense(self.labels, self.read_width, cfg.initializer, cfg.dtype)
 
     @property
     def drops(self) -> bool:
@@ -115,7 +145,7 @@ class ForLabels(nn.Module):
         x = read(output, deterministic, *inputs, **options)
         if self.label_head == PERCEPTRON:
             x = jax.nn.relu(self.transform(x))
-        elif self.label_head == LSTM_TAGGER:
+        elif self.label_head in LSTMS:
             x = self.lstm(x, self.reader.mask_of(*inputs, **options), deterministic).astype(self.config.dtype)
         else:
             x = self.dropout(x, deterministic=deterministic or not self.drops)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense
-from charlm.nn.lstm import LSTM
+from charlm.nn.lstm import BiLSTM
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Recogniser(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.forward = LSTM(3 * cfg.alphabet, cfg.hidden, cfg.dtype)
-        self.backward = LSTM(3 * cfg.alphabet, cfg.hidden, cfg.dtype)
+        self.lstm = BiLSTM(3 * cfg.alphabet, cfg.hidden, cfg.dtype)
+        nn.share_scope(self, self.lstm)
         self.label = dense(cfg.labels, 2 * cfg.hidden, "torch", cfg.dtype)
 
     def __call__(self, first_BL: jax.Array, inner_BLA: jax.Array, last_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
@@ -57,14 +57,9 @@ class Recogniser(nn.Module):
         Args:
           first_BL, last_BL: int32, numbers of characters from 1 to A.
           inner_BLA: counts of the characters between them.
-          mask_BL: bool, True for words; those of a row stand first.
+          mask_BL: bool, True for words.
         """
-        x_BLE = semi_characters(first_BL, inner_BLA, last_BL)
-        x_LBE, length_B = jnp.swapaxes(x_BLE, 0, 1), mask_BL.sum(axis=1)
-        start_BK = jnp.zeros((x_LBE.shape[1], self.config.hidden), jnp.float32)
-        before_LBK = self.forward(x_LBE, start_BK)
-        after_LBK = reversed_rows(self.backward(reversed_rows(x_LBE, length_B), start_BK), length_B)
-        states_BLD = jnp.swapaxes(jnp.concatenate([before_LBK, after_LBK], axis=-1), 0, 1)
+        states_BLD = self.lstm(semi_characters(first_BL, inner_BLA, last_BL), mask_BL)
         return self.label(states_BLD.astype(self.config.dtype)).astype(jnp.float32)
 
 
@@ -74,10 +69,3 @@ def semi_characters(first_BL: jax.Array, inner_BLA: jax.Array, last_BL: jax.Arra
     ends = (jax.nn.one_hot(x_BL - 1, A, dtype=jnp.float32) for x_BL in (first_BL, last_BL))
     first_BLA, last_BLA = ends
     return jnp.concatenate([first_BLA, inner_BLA.astype(jnp.float32), last_BLA], axis=-1)
-
-
-def reversed_rows(x_LBE: jax.Array, length_B: jax.Array) -> jax.Array:
-    """Returns the first `length` steps of each row in reverse order, and its other steps as they are."""
-    step_L1 = jnp.arange(len(x_LBE))[:, None]
-    from_LB = jnp.where(step_L1 < length_B[None], length_B[None] - 1 - step_L1, step_L1)
-    return jnp.take_along_axis(x_LBE, from_LB[..., None], axis=0)

@@ -555,6 +555,7 @@ def test_variants_are_joined_in_their_order():
         ("tag.py:lince_ner", {"data.metric": "", "data.scheme": "auto"}),
         ("classify.py:lince_sa", {"data.text": "sentence", "data.label": "label", "data.metric": "accuracy"}),
         ("classify.py:charbert", {"optim.learning_rate": 3e-5, "train.epochs": 6, "data.batch_size": 16}),
+        ("tag.py:features", {"model.label_head": "lstm768", "model.dropout": 0.0, "model.attention_dropout": 0.0}),
         ("tag.py:xrayemb", XRAYEMB_TASKS | {"train.epochs": 20, "train.patience": 4, "model.label_head": "lstm"}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Tests the heads of XRayEmb's paper: they compute what NumPy does, and no text sees padding or its neighbour."""
+"""Tests heads for labels beside the linear one: they compute what NumPy does; no text sees padding or its neighbour."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from lstm_equations import linear, tagged
 from programs import applied, drawn
 from subword_cases import ours
 
 from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
-from charlm.families.labels import LSTM_UNITS
 from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
 
 LABELS = 3
@@ -21,45 +21,21 @@ LENGTHS = np.array([7, 4, 2])
 MASK = np.arange(7)[None] < LENGTHS[:, None]
 MODELS = {"bert": BertForLabels, "gpt2": GPT2ForLabels}
 FAMILIES = pytest.mark.parametrize("family", MODELS)
-KINDS = {"perceptron": SEQUENCE_CLASSIFICATION, "lstm": TOKEN_CLASSIFICATION}
+KINDS = {"perceptron": SEQUENCE_CLASSIFICATION, "lstm": TOKEN_CLASSIFICATION, "lstm768": TOKEN_CLASSIFICATION}
+WIDTHS = {"lstm": 128, "lstm768": 768}  # of each direction
+TAGGERS = pytest.mark.parametrize("label_head", WIDTHS)
 
 
 def headed(family, label_head):
     """Returns a model with a head of random parameters, and the states that it reads for `IDS`."""
     language_model, params = ours(family)
     module = MODELS[family](language_model.config, LABELS, KINDS[label_head], label_head=label_head)
-    shapes = drawn(module, IDS, MASK)
+    shapes = drawn(module, IDS, MASK, scale=0.05 if label_head == "lstm768" else 0.5)
     own = {name: value for name, value in shapes.items() if name != family}
     params = own | {family: params[family]}
     assert jax.tree.structure(params) == jax.tree.structure(shapes)
     encoder = MODELS[family].encoder(language_model.config)
     return module, params, np.asarray(applied(encoder)(params[family], IDS, MASK).states_BLD, np.float64)
-
-
-def linear(x, layer):
-    return x @ np.asarray(layer["kernel"], np.float64) + np.asarray(layer["bias"], np.float64)
-
-
-def lstm(x_LE, layer):
-    """Returns the outputs of one direction, by PyTorch's equations."""
-    sigmoid = lambda x: 1 / (1 + np.exp(-x))
-    h = s = np.zeros(LSTM_UNITS)
-    found = []
-    for x in x_LE:
-        gates = x @ layer["input_kernel"] + h @ layer["state_kernel"] + layer["input_bias"] + layer["state_bias"]
-        i, f, n, o = np.split(gates.astype(np.float64), 4)
-        s = sigmoid(f) * s + sigmoid(i) * np.tanh(n)
-        h = sigmoid(o) * np.tanh(s)
-        found.append(h)
-    return np.stack(found)
-
-
-def tagged(x_LE, params):
-    """Returns the logits of a text's positions by NumPy."""
-    for layer in (params["lstm"]["layer_0"], params["lstm"]["layer_1"]):
-        forward, backward = lstm(x_LE, layer["forward"]), lstm(x_LE[::-1], layer["backward"])[::-1]
-        x_LE = np.concatenate([forward, backward], axis=-1)
-    return linear(x_LE, params["label"])
 
 
 @FAMILIES
@@ -74,10 +50,13 @@ def test_a_perceptron_is_two_layers_with_relu_over_the_state_of_a_text(family):
 
 
 @FAMILIES
-def test_an_lstm_reads_the_words_of_each_text_from_both_ends(family):
-    module, params, states = headed(family, "lstm")
+@TAGGERS
+def test_an_lstm_reads_the_words_of_each_text_from_both_ends(family, label_head):
+    module, params, states = headed(family, label_head)
+    assert params["lstm"]["layer_1"]["backward"]["state_kernel"].shape == (w := WIDTHS[label_head], 4 * w)
     found = applied(module)(params, IDS, MASK)
     assert found.shape == (3, 7, LABELS)
+    assert np.ptp(found, axis=(0, 1)).min() > 1e-2  # words differ
     for row, length in enumerate(LENGTHS):
         np.testing.assert_allclose(found[row, :length], tagged(states[row, :length], params), atol=1e-4)
 
@@ -91,7 +70,7 @@ def test_padding_and_the_order_of_rows_change_nothing(family, label_head):
     order = [2, 0, 1]
     other = applied(module)(params, wide[order], np.pad(MASK, ((0, 0), (0, 4)))[order])
     for at, row in enumerate(order):
-        real = slice(LENGTHS[row]) if label_head == "lstm" else slice(None)
+        real = slice(LENGTHS[row]) if label_head in WIDTHS else slice(None)
         np.testing.assert_allclose(other[at][real], found[row][real], atol=2e-5)
     (alone,) = applied(module)(params, IDS[2:, :2])
     np.testing.assert_allclose(alone, found[2][: len(alone)], atol=2e-5)
@@ -110,7 +89,7 @@ def test_texts_that_share_a_row_have_the_tags_of_rows_of_their_own(family):
 
 @FAMILIES
 @pytest.mark.parametrize("label_head", KINDS)
-def test_every_parameter_of_a_head_gets_a_gradient_and_dropout_is_between_lstms_alone(family, label_head):
+def test_every_parameter_of_a_head_gets_a_gradient_and_dropout_is_between_lstms_of_xrayemb_alone(family, label_head):
     module, params, _ = headed(family, label_head)
     rates = {name: 0.0 for name in ("dropout", "attention_dropout", "embed_dropout") if hasattr(module.config, name)}
     module = module.clone(config=dataclasses.replace(module.config, **rates))
@@ -118,7 +97,7 @@ def test_every_parameter_of_a_head_gets_a_gradient_and_dropout_is_between_lstms_
     def loss(params, seed):
         rngs = {"dropout": jax.random.key(seed)}
         logits = module.apply({"params": params}, IDS, MASK, deterministic=False, rngs=rngs)
-        return jnp.square(logits[:, :2] if label_head == "lstm" else logits).sum()
+        return jnp.square(logits[:, :2] if label_head in WIDTHS else logits).sum()
 
     run = jax.jit(jax.value_and_grad(loss))
     (one, gradient), (other, _) = run(params, 0), run(params, 1)

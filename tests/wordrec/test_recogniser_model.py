@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from lstm_equations import both_directions, linear
 from programs import applied, drawn
 
 from charlm.wordrec.batches import padded_rows
@@ -19,22 +20,6 @@ def inputs(rows=ROWS, most=3, length=6):
     return *read, mask_BL
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def one_direction(x_LE, params):
-    h = s = np.zeros(7)
-    outputs = []
-    for x in x_LE:
-        gates = x @ params["input_kernel"] + params["input_bias"] + h @ params["state_kernel"] + params["state_bias"]
-        i, f, n, o = np.split(gates.astype(np.float64), 4)
-        s = sigmoid(f) * s + sigmoid(i) * np.tanh(n)
-        h = sigmoid(o) * np.tanh(s)
-        outputs.append(h)
-    return np.array(outputs)
-
-
 def reference(words, params):
     """Returns the logits [W, V] of a row, from its characters alone."""
     A = KNOWN.alphabet
@@ -45,10 +30,7 @@ def reference(words, params):
         for number in numbers[1:-1]:
             x_LE[n, A + number] += 1
         x_LE[n, 2 * A + numbers[-1]] = 1
-    forward = one_direction(x_LE, params["forward"])
-    backward = one_direction(x_LE[::-1], params["backward"])[::-1]
-    states = np.concatenate([forward, backward], axis=1)
-    return states @ params["label"]["kernel"] + params["label"]["bias"]
+    return linear(both_directions(x_LE, params), params["label"])
 
 
 def test_logits_are_those_of_the_equations():

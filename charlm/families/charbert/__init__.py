@@ -6,6 +6,7 @@ Begin with `model`; `char_inputs` explains what the character channel reads, `ob
 from charlm.core.keys import Key
 from charlm.families.family import Family
 from charlm.families.options import ImportOption, ModelOption
+from charlm.families.subword import LABEL_HEAD
 
 _HERE = "charlm.families.charbert"
 
@@ -30,6 +31,7 @@ FAMILY = Family(
             ),
         ),
     },
+    label_head=LABEL_HEAD,
     imports={"char_vocab": ImportOption("CharBERT's file, one a line")},
     undecayed=(r"(^|/)char/table/",),  # row 0, padding, gets no gradient and must keep its initial value
 )

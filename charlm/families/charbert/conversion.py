@@ -31,6 +31,7 @@ from charlm.families.charbert.tensors import (
     smallest_batch,
 )
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, has_bare_vocab
+from charlm.families.subword.label_heads import check_exportable
 from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.symbols import SymbolVocab
@@ -132,6 +133,7 @@ class CharBertConverter(SubwordConverter):
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that the released code reads, the tokenizer, and the characters."""
+        check_exportable(model.metadata, model.source)
         config, family = self.target(model.metadata, str(model.source)).config, kind_of(model.metadata["model"])
         released = family.derive({}, {"activation": "gelu"})
         wanted = {name: released[name] for name in ("fusion", "windows", "shared_head_norm")}

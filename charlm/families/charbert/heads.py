@@ -17,7 +17,7 @@ from charlm.families.charbert.model import CharBert, CharBertConfig, CharBertOut
 from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert, BertConfig, MaskedLMHead
 from charlm.nn.blocks import ACTIVATION_FUNCTIONS
-from charlm.nn.embed import Dense, dense, kernel_init, layer_norm
+from charlm.nn.embed import dense, kernel_init, layer_norm
 from charlm.nn.heads import at_group_positions
 from charlm.nn.kernels import product
 from charlm.nn.outputs import TransformerOutput
@@ -131,10 +131,10 @@ class CharBertForLabels(ForLabels):
 
     encoder: type[nn.Module] = CharBert
 
-    def output_layer(self) -> Dense:
-        """Returns the output layer of the labels."""
-        cfg = self.config
-        return dense(self.labels, cfg.read_width, cfg.initializer, cfg.dtype)
+    @property
+    def read_width(self) -> int:
+        """Width of what is read of the channels."""
+        return self.config.read_width
 
     def positions(self, output: CharBertOutput, deterministic: bool, *inputs: CharBertBatch, **_: Option) -> jax.Array:
         """Returns what is read of the channels, [B, L, E]."""

@@ -20,6 +20,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from charlm.core.types import Option
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.fusions import FUSIONS, layer_of
 from charlm.families.subword.bert import BertConfig, BertEmbed, position_ids
@@ -272,3 +273,7 @@ class CharBert(nn.Module):
             *((self.pooler(x_BLD[:, 0]) if cfg.pooler else None) for x_BLD in (tokens_BLD, chars_BLD)),
             layers=tuple(states) if return_layers else (),
         )
+
+    def mask_of(self, inputs: CharBertBatch, **_: Option) -> jax.Array | None:
+        """Returns the mask, bool [B, L], given the arguments of `__call__`; None: all positions are real."""
+        return inputs.mask_BL

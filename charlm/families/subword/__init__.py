@@ -15,12 +15,14 @@ LABELLED = ModelOption(
         ("", "first", "last")),
 )  # fmt: skip
 
-# The heads of XRayEmb's paper (section 4.2), which it puts on these models, too; XRayEmb has them as well.
+# The heads of XRayEmb's paper (section 4.2), which it puts on these models, too, and that of the taggers by which
+# CharBERT (section 5.3) is compared with BERT. XRayEmb and CharBERT have all of them as well.
 LABEL_HEAD = Key(
     "",
-    'BERT, RoBERTa, GPT-2, XRayEmb: "linear" as in transformers (the default), "perceptron" of two layers for texts, '
-    '"lstm" for words (XRayEmb, section 4.2)',
-    ("", "linear", "perceptron", "lstm"),
+    'BERT, RoBERTa, GPT-2, XRayEmb, CharBERT: "linear" as released (the default), "perceptron" of two layers for '
+    'texts, "lstm" for words (XRayEmb, section 4.2), or "lstm768" for words: two layers of 768 units, in both '
+    "directions (feature-based taggers, CharBERT 5.3)",
+    ("", "linear", "perceptron", "lstm", "lstm768"),
 )
 
 

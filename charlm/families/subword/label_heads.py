@@ -1,4 +1,7 @@
-"""Heads for labels that transformers lacks: those of XRayEmb's paper (section 4.2), for BERT, RoBERTa and GPT-2.
+"""Heads for labels that transformers and CharBERT's code lack: `charlm.convert.heads.READ_BY`.
+
+They are those of XRayEmb's paper (section 4.2), for BERT, RoBERTa and GPT-2, and of CharBERT's taggers on features
+(section 5.3).
 
 The families that offer them build their models and tables of names through `varied`. Open it to add such a head: the
 layers are in `charlm.families.labels`, and the names of the heads in `charlm.convert.heads`.
@@ -10,19 +13,18 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from charlm.convert.heads import FINE_TUNED, LINEAR, LSTM_TAGGER, PERCEPTRON, check_label_head
+from charlm.convert.heads import FINE_TUNED, LINEAR, PERCEPTRON, check_label_head
 from charlm.convert.rules import Rule, dense_rules
 from charlm.core.types import Json, JsonObject
+from charlm.families.labels import LSTMS
 from charlm.families.subword.layout import Layout
 
 _OF_LABELS = ("label/", "pooler/", "bert/pooler/")  # the layers that these heads stand in for
 _LSTM = [f"{side}/{part}" for side in ("forward", "backward")
          for part in ("input_kernel", "state_kernel", "input_bias", "state_bias")]  # fmt: skip
 # No other code has these tensors, so they keep charlm's names.
-_LAYERS = {
-    PERCEPTRON: dense_rules("transform", "transform"),
-    LSTM_TAGGER: [Rule(f"lstm.layer_{{n}}.{part.replace('/', '.')}", f"lstm/layer_{{n}}/{part}") for part in _LSTM],
-}
+_LSTM_RULES = [Rule(f"lstm.layer_{{n}}.{part.replace('/', '.')}", f"lstm/layer_{{n}}/{part}") for part in _LSTM]
+_LAYERS = {PERCEPTRON: dense_rules("transform", "transform"), **dict.fromkeys(LSTMS, _LSTM_RULES)}
 
 
 def label_head_of(metadata: Mapping[str, Json]) -> str:

@@ -1,4 +1,4 @@
-"""Tests the heads of XRayEmb's paper on BERT, RoBERTa and GPT-2 as users meet them: resumed, loaded, refused."""
+"""Tests heads for labels beside the linear one, on BERT, RoBERTa and GPT-2 as users meet them: resumed, refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ TASKS = {
     "perceptron": Classification(Columns(), ("bad", "fair", "good")),
     "lstm": Tagging(labels=("O", "B-X", "I-X"), entities=True),
 }
-OWN = {"perceptron": {"transform", "label"}, "lstm": {"lstm", "label"}}
+TASKS["lstm768"] = TASKS["lstm"]
+OWN = {"perceptron": {"transform", "label"}, "lstm": {"lstm", "label"}, "lstm768": {"lstm", "label"}}
 
 
 def headed(family, label_head):
@@ -44,7 +45,7 @@ def headed(family, label_head):
 
 @pytest.mark.parametrize(
     ("family", "label_head"),
-    [("bert", "perceptron"), ("bert", "lstm"), ("gpt2", "perceptron")]
+    [("bert", "perceptron"), ("bert", "lstm"), ("bert", "lstm768"), ("gpt2", "perceptron")]
     + [again(*case) for case in (("roberta", "perceptron"), ("roberta", "lstm"), ("gpt2", "lstm"))],
 )
 def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, label_head, tmp_path):
@@ -72,9 +73,9 @@ def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, la
 @pytest.mark.parametrize(
     ("task", "label_head", "message"),
     [
-        ("lstm", "perceptron", "model.label_head=perceptron is for labels of texts; expected linear or lstm for token"),
+        ("lstm", "perceptron", "model.label_head=perceptron is for labels of texts; expected linear, lstm or lstm768 "),
         ("perceptron", "lstm", "model.label_head=lstm is for labels of words; expected linear or perceptron for seq"),
-        ("perceptron", "paper", "model.label_head=paper: a bert has the heads linear, perceptron, lstm"),
+        ("perceptron", "paper", "model.label_head=paper: a bert has the heads linear, perceptron, lstm, lstm768"),
     ],
 )
 def test_a_head_is_for_its_task(task, label_head, message):
