@@ -39,7 +39,7 @@ class HLMForLabels(ForLabels):
     """
 
     encoder: type[nn.Module] = HLM
-    label_head: LabelHead = "reference"
+    label_head: LabelHead = "reference"  # pyright: ignore[reportIncompatibleVariableOverride]  # modules are frozen: it may be narrower
 
     def setup(self) -> None:
         super().setup()
