@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 from citations import PAPERS, citations, citations_in
 
-TEXTS = Path(__file__).resolve().parents[2] / "shared" / "papers"
+TEXTS = Path(os.environ.get("CHARLM_PAPERS", Path(__file__).resolve().parents[2] / "shared" / "papers"))
 # How the papers' texts write their parts, where these are there: the headings of sections and appendices, the captions
 # of tables and figures, the numbers beside equations, and the marks of footnotes.
 MARKDOWN = {

@@ -28,8 +28,10 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     with on_devices(1):
         done = main(*command, "--jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == (tmp_path / "runs" / "hlm_base_tiny" / "metrics.jsonl").read_text()
-    assert [json.loads(line)["step"] for line in done.stdout.splitlines()][-1] == 3
+    kept = (tmp_path / "runs" / "hlm_base_tiny" / "metrics.jsonl").read_text().splitlines()
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert printed == [{"run": "hlm_base_tiny"} | json.loads(line) for line in kept]
+    assert printed[-1]["step"] == 3
     assert "no --workdir given: writing to runs/hlm_base_tiny" in done.stderr
     bits = re.search(r"held-out bits a masked character: (\S+) before \(step 0\), (\S+) after \(step 3\)", done.stderr)
     assert 6.2 > float(bits[1]) > float(bits[2]) > 5

@@ -33,7 +33,9 @@ def streamed(
         bar = stack.enter_context(_bar(len(texts) if isinstance(texts, Sized) else None)) if progress else None
         rest = iter(texts)
         while chunk := list(itertools.islice(rest, size)):
-            if second and not isinstance(chunk[0], str):
+            if second and any(not isinstance(one, str) for one in chunk):
+                if any(isinstance(one, str) or len(one) != 2 for one in chunk):
+                    raise ValueError("stream: expected texts, or pairs of texts, not both")
                 firsts, seconds = zip(*chunk, strict=True)
                 found = work(list(firsts), **{second: list(seconds)}, **options)
             else:

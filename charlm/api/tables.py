@@ -23,11 +23,12 @@ _LEFT_OUT = {Answer: ("candidates",), Score: ("pieces",)}  # fields that are tab
 def to_pandas(results: Any) -> pandas.DataFrame:  # whatever a method of a model returns
     """Returns what a method of `charlm.load(...)` returned as a table with a row for each result.
 
-    The column "example" counts the texts from 0; where a text has several results (words with tags, gaps, neighbours),
-    each has a row. Of a class there are also the probabilities of all classes, in columns named "p(LABEL)"; of a gap
-    a row for each of its words; of an `Encoding` a row for each word, whose "vector" is float32 [D]. Vectors of whole
-    texts, [N, D] or [D], have a column for each of their numbers. The candidates of answers and the pieces of scores
-    are left out: `pandas.DataFrame(answer.candidates)` has them.
+    The column "example" counts from 0 what the list holds: texts, or the tagged words of one text. Where a text of
+    several has more than one result (words with tags, gaps, neighbours), each has a row. Of a class there are also the
+    probabilities of all classes, in columns named "p(LABEL)"; of a gap a row for each of its words; of an `Encoding` a
+    row for each word, whose "vector" is float32 [D]. Vectors of whole texts, [N, D] or [D], have a column for each of
+    their numbers. The candidates of answers and the pieces of scores are left out;
+    `pandas.DataFrame(answer.candidates)` has them.
 
     Args:
       results: one result, a list of them, a list of such lists, an iterable such as `Model.stream` gives, or an array.
@@ -52,7 +53,7 @@ def _rows(result: Any) -> list[dict[str, Any]]:  # of any kind
     """Returns the rows of the results of one text."""
     if isinstance(result, list | tuple):
         return [row for one in result for row in _rows(one)]
-    if isinstance(result, float | int):
+    if isinstance(result, float | int | np.number):
         return [{"value": result}]
     if isinstance(result, Encoding):
         columns = zip(result.words, result.offsets, result.vectors, strict=True)

@@ -17,11 +17,12 @@ _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")  # "bert-base-cased", "google-bert/ber
 # What charlm reads of a model: configs, tokenizers, vocabularies and safetensors. Code is never fetched, and other
 # formats of the same weights (ONNX, TensorFlow, Core ML), which most repositories carry, would only take time.
 _READ = ["*.json", "*.txt", "*.model", "*.safetensors"]
-_OTHERS = ["onnx/*", "openvino/*", "coreml/*", "tflite/*", "rust_model*", "tf_model*", "flax_model*"]
-_PICKLED = [
-    "pytorch_model*.bin",
-    "pytorch_model.bin.index.json",
-]  # read without running code, but safetensors come first
+_OTHERS = [
+    *("onnx/*", "openvino/*", "coreml/*", "tflite/*", "rust_model*", "tf_model*", "flax_model*"),
+    *("checkpoint-*/*", "original/*", "*.fp16.safetensors"),  # of the training, and in other forms
+]
+# Only where there are no safetensors; they are read without running code. Dense layers have files of their own.
+_PICKLED, _DENSE = ["pytorch_model*.bin"], ["*_Dense/pytorch_model.bin"]
 
 
 def find_cached(name: str) -> Path:
@@ -65,9 +66,9 @@ def _downloaded(name: str) -> Path:
     fetch = functools.partial(hub.snapshot_download, model, revision=revision or None, ignore_patterns=_OTHERS)
     try:
         folder = Path(fetch(allow_patterns=_READ))
-        if not any(folder.glob("*.safetensors")):
-            folder = Path(fetch(allow_patterns=[*_READ, *_PICKLED]))
-        return folder
+        lacking = [] if any(folder.glob("*.safetensors")) else list(_PICKLED)
+        lacking += [] if all(any(one.glob("*.safetensors")) for one in folder.glob("*_Dense")) else _DENSE
+        return Path(fetch(allow_patterns=[*_READ, *lacking])) if lacking else folder
     except hub.errors.HFValidationError:
         raise ValueError(f"{name}: {model} is not a name that the hub allows") from None
     except hub.errors.GatedRepoError:
@@ -78,11 +79,12 @@ def _downloaded(name: str) -> Path:
         raise ValueError(f"{name}: {model} has no revision {revision!r}") from None
     except hub.errors.RepositoryNotFoundError:
         raise ValueError(f"{name}: the hub has no model {model}, or shows it only to people who log in") from None
-    except (hub.errors.LocalEntryNotFoundError, hub.errors.HfHubHTTPError, OSError) as error:
-        reason = " ".join(str(error.__cause__ or error).split())
-        raise ValueError(
-            f"{name}: {hub.constants.ENDPOINT} cannot be reached, and the cache lacks it ({reason})"
-        ) from None
+    except (hub.errors.LocalEntryNotFoundError, hub.errors.HfHubHTTPError) as error:
+        reason, where = " ".join(str(error.__cause__ or error).split()), hub.constants.ENDPOINT
+        raise ValueError(f"{name}: {where} cannot be reached, and the cache lacks it ({reason})") from None
+    except Exception as error:  # a connection that broke, of whatever library the hub's is written with; a full disk
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"{name} could not be downloaded to {hub.constants.HF_HUB_CACHE}: {reason}") from None
 
 
 def _hub(need: str) -> ModuleType:

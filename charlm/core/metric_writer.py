@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -22,11 +23,14 @@ if TYPE_CHECKING:
 
 METRICS_FILE = "metrics.jsonl"
 
+log = logging.getLogger("charlm")
+
 _printed = False  # whether the command line asked for metrics on standard output
 
 
 def print_metrics(wanted: bool) -> None:
-    """Chooses whether runs of this process also print their metrics on standard output, the same lines as in the file.
+    """Chooses whether runs of this process also print their metrics on standard output, the lines of the file with
+    the name of the run's folder, which tells the runs of several seeds or folds apart.
 
     A run goes on if nobody reads them any more.
     """
@@ -35,10 +39,16 @@ def print_metrics(wanted: bool) -> None:
 
 
 def _print(line: str) -> None:
+    global _printed
+    if sys.stdout is None:  # it was closed before the process began
+        return
     try:
         sys.stdout.write(line)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:  # nobody reads on, or the disk is full
+        _printed = False
+        if not isinstance(error, BrokenPipeError):
+            log.warning("standard output: %s; from now on metrics are in the file alone", error.strerror)
         # What is left in the buffer would fail again at the end of the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -95,8 +105,6 @@ class MetricWriter:
           ValueError: they cannot be written.
         """
         line = json.dumps({"step": step, **scalars}) + "\n"
-        if _printed:
-            _print(line)
         try:
             self._file.write(line)
             self._file.flush()
@@ -104,6 +112,8 @@ class MetricWriter:
                 self._board.write(step, scalars)
         except OSError as error:
             raise ValueError(f"{self._path.parent}: metrics cannot be written: {error.strerror}") from error
+        if _printed:
+            _print(json.dumps({"run": self._path.parent.name, "step": step, **scalars}) + "\n")
 
     def close(self) -> None:
         """Closes the files; everything written was flushed already."""

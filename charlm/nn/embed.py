@@ -66,7 +66,7 @@ class Held:
         """Returns a parameter; see `nn.Module.param`. The first of `init_args` is its shape."""
         if self.scope is not None and self.scope.has_variable("params", name):
             value = self.scope.get_variable("params", name)
-            if init_args and jnp.shape(value) == tuple(init_args[0]):
+            if init_args and isinstance(init_args[0], tuple) and getattr(value, "shape", None) == init_args[0]:
                 self.scope.reserve(name, "params")
                 return value
         return super().param(name, init_fn, *init_args, **init_kwargs)  # pyright: ignore[reportAttributeAccessIssue]

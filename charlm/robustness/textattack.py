@@ -266,9 +266,14 @@ def _run(options: JsonObject) -> int:
             f"--model={options['model']} was fine-tuned for {subject.task.name}, expected classes of texts"
         )
     examples = subject.task.read(options["data"], training=False)[: options["examples"]]
+    if not examples:
+        raise ValueError(f"--data={' '.join(options['data'])}: there is no example")
     for example in examples:
         if example.pair is not None or example.label is None:
             raise ValueError(f"--data: {example.place}: expected one text with a label, got a pair or no label")
+        if example.label not in subject.task.labels:
+            known = ", ".join(map(repr, subject.task.labels))
+            raise ValueError(f"--data: {example.place}: the model has no label {example.label!r}, only {known}")
     found = [
         one
         for recipe in dict.fromkeys(options["attack"])

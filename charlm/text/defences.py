@@ -279,7 +279,10 @@ def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
       ValueError: a name is unknown, a part is given twice, an argument is missing, wrong or one too many, or the
         package or program of a defence is not installed.
     """
-    parts = tuple(part.strip() for part in spec.split("+"))
+    between = r"\+"
+    if any(entry.takes and f"{name}:" in spec for name, entry in known.items()):  # an argument may hold a plus
+        between = rf"\+(?=\s*(?:{'|'.join(map(re.escape, known))})(?:[:+]|\s*$))"
+    parts = tuple(part.strip() for part in re.split(between, spec))
     for part in parts:
         name, _, argument = part.partition(":")
         if name not in known:
@@ -300,14 +303,14 @@ def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
 
 
 def defence_of(part: str, known: Mapping[str, Entry] = DEFENCES) -> Defence:
-    """Returns the defence of a part that `parsed` returned, made once."""
+    """Returns the defence of a part that `parsed` returned; one without argument is made once."""
     name, _, argument = part.partition(":")
-    return _made(known[name].make, argument)
+    return known[name].make(argument) if argument else _made(known[name].make)
 
 
 @functools.cache
-def _made(make: Callable[..., Defence], argument: str) -> Defence:
-    return make(argument) if argument else make()
+def _made(make: Callable[..., Defence]) -> Defence:
+    return make()
 
 
 _WORD = re.compile(r"(?<![^\W_])[^\W\d_]+(?:['’][^\W\d_]+)*(?![^\W_])")  # letters, with apostrophes inside

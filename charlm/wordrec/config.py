@@ -7,6 +7,7 @@ key. "Released" is the code of Pruthi et al. (2019).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +23,6 @@ from charlm.core.types import Json, JsonObject
 from charlm.text.noise import KINDS, Noise
 
 TASK = "word_recognition"  # in place of the task of a config that trains a model of a family
-LISTS = ("data.train", "data.heldout", "data.noise", "optim.freeze")
 
 _OWN: dict[str, Key] = {
     "task": Key(TASK, "what is learned"),
@@ -50,14 +50,14 @@ _OWN: dict[str, Key] = {
 _ALSO = (
     *("seed", "init_from", "resume", "text.language", "data.train", "data.weights", "data.heldout"),
     *("data.heldout_fraction", "data.text_key", "data.cache_dir", "data.encode_processes", "data.reader_threads"),
-    *("data.prefetch", "data.shuffle", "data.accumulation", "data.table_shards", "model.dtype", "model.remat"),
+    *("data.prefetch", "data.shuffle", "data.accumulation", "data.table_shards", "model.dtype"),
     *("optim.cooldown_share", "optim.b1", "optim.b2", "optim.eps", "optim.clip_norm", "optim.freeze"),
     *("train.log_every", "train.stall_minutes", "train.keep_checkpoints"),
     *(key for key in SHARED if key.startswith(("mesh.", "train.spike", "train.local"))),
 )
 KEYS: dict[str, Key] = _OWN | {key: SHARED[key] for key in _ALSO if key not in ("init_from", "resume")}
 # What a shared module reads of every config, and a recogniser has no other value for.
-_FIXED: JsonObject = {"init_from": "", "resume": ""}
+_FIXED: JsonObject = {"init_from": "", "resume": "", "model.remat": False}
 
 
 def get_config() -> ml_collections.ConfigDict:
@@ -97,16 +97,24 @@ def set_key(config: ml_collections.ConfigDict, setting: str) -> None:
     name, equals, text = setting.partition("=")
     if not equals or name not in KEYS:
         raise ValueError(f"--set {setting}: expected KEY=VALUE{did_you_mean(name, KEYS) or ', a key of a recogniser'}")
-    put(config, {name: _value(setting, KEYS[name].default, text)})
+    put(config, {name: _value(name, KEYS[name].default, text)})
 
 
-def _value(setting: str, default: Json, text: str) -> Json:
+def _value(name: str, default: Json, text: str) -> Json:
+    """Returns the value of a key, of the type of its default."""
+    setting = f"{name}={text}"
     if isinstance(default, bool):
         if text not in ("True", "False"):
             raise ValueError(f"--set {setting}: expected True or False")
         return text == "True"
     if isinstance(default, tuple):
-        return tuple(part.strip() for part in text.split(",") if part.strip())
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        if name != "data.weights":
+            return parts
+        try:
+            return tuple(map(float, parts))
+        except ValueError:
+            raise ValueError(f"--set {setting}: expected numbers, such as 1,2") from None
     try:
         return type(default)(text)
     except ValueError:
@@ -132,8 +140,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
                 check_path(key, one)
     if not 0 <= config.seed <= LARGEST_SEED:
         raise ValueError(f"seed={config.seed}: expected a whole number from 0 to {LARGEST_SEED}")
-    if config.data.weights and len(config.data.weights) != len(config.data.train):
-        raise ValueError(f"data.weights={config.data.weights}: expected one for each of data.train={config.data.train}")
+    weights = config.data.weights
+    usable = all(isinstance(one, int | float) and 0 < one < math.inf for one in weights)
+    if weights and not (usable and len(weights) == len(config.data.train)):
+        expected = f"expected a positive number for each of data.train={config.data.train}"
+        raise ValueError(f"data.weights={weights}: {expected}")
     noises_of(config)
 
 

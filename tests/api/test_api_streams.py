@@ -57,6 +57,9 @@ def test_two_texts_for_each_result(fine_tuned):
     pairs = [(text, "in the town") for text in TEXTS]
     assert list(classifier.stream(pairs)) == classifier(TEXTS, ["in the town"] * 5)
     assert list(classifier.stream(TEXTS)) == classifier(TEXTS)
+    for mixed in ([("a", "b"), "cd"], ["cd", ("a", "b")], [("a", "b", "c")]):
+        with pytest.raises(ValueError, match="expected texts, or pairs of texts, not both"):
+            list(classifier.stream(mixed))
     reader = fine_tuned("question_answering")
     asked = [("which animal ?", TEXTS[0]), ("who ?", TEXTS[2])]
     assert list(reader.stream(asked)) == reader([q for q, _ in asked], [c for _, c in asked])

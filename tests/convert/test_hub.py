@@ -116,10 +116,17 @@ def test_a_model_of_the_hub_is_downloaded_once(hub, tmp_path):
         assert run(None, cache, name).stdout == done.stdout
 
 
-def test_a_model_without_safetensors_comes_as_pytorch_saves_it(hub, tmp_path):
-    hub.files["pytorch_model.bin"] = hub.files.pop("model.safetensors")
+def test_which_files_of_a_model_are_fetched(hub, tmp_path):
+    weights = hub.files["model.safetensors"]
+    others = ("checkpoint-100/model.safetensors", "original/model.safetensors", "model.fp16.safetensors")
+    dense = ("2_Dense/config.json", "2_Dense/pytorch_model.bin")  # as sentence-transformers saves it
+    hub.files |= dict.fromkeys(others, weights) | dict.fromkeys(dense, b"{}")
     assert run(hub, tmp_path / "cache", "hf:owner/tiny").returncode == 0
+    assert set(hub.asked) >= {"model.safetensors", *dense}
+    hub.files["pytorch_model.bin"] = hub.files.pop("model.safetensors")
+    assert run(hub, tmp_path / "other", "hf:owner/tiny").returncode == 0
     assert "pytorch_model.bin" in hub.asked
+    assert not set(others) & set(hub.asked)
 
 
 def test_what_the_hub_lacks_is_said_in_one_line(hub, tmp_path):
@@ -130,6 +137,9 @@ def test_what_the_hub_lacks_is_said_in_one_line(hub, tmp_path):
         last = run(hub, tmp_path / "cache", name).stderr.splitlines()[-1]
         assert last.startswith(f"ValueError: {name}: {said}")
     assert "cannot be reached" in run(None, tmp_path / "empty", "hf:owner/tiny").stderr.splitlines()[-1]
+    (tmp_path / "file").write_text("")
+    full = run(hub, tmp_path / "file" / "cache", "hf:owner/tiny").stderr.splitlines()[-1]
+    assert full.startswith("ValueError: hf:owner/tiny could not be downloaded to ")
 
 
 @pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:../x", "hf:a b", "hf:x@-y"])

@@ -132,7 +132,9 @@ def test_lines_are_printed_for_a_program_that_reads_them(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path), "3"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout == (tmp_path / "metrics.jsonl").read_text()
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert printed == [{"run": tmp_path.name} | line for line in lines(tmp_path)]
+    assert len(printed) == 3
 
 
 def test_a_run_goes_on_when_nobody_reads_its_lines_any_more(tmp_path):
@@ -140,9 +142,18 @@ def test_a_run_goes_on_when_nobody_reads_its_lines_any_more(tmp_path):
     command = [sys.executable, "-c", CODE, str(tmp_path), str(steps)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == '{"step": 0, "loss": 0.0}\n'
+        assert json.loads(process.stdout.readline()) == {"run": tmp_path.name, "step": 0, "loss": 0.0}
         process.stdout.close()
         process.stdout = None
         assert process.communicate()[1] == ""
     assert process.returncode == 0
     assert len(lines(tmp_path)) == steps
+
+
+def test_a_full_disk_behind_standard_output_ends_no_run(tmp_path):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-c", CODE, str(tmp_path), "3"]
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "standard output: No space left on device; from now on metrics are in "
+                                                 "the file alone\n")  # fmt: skip
+    assert len(lines(tmp_path)) == 3

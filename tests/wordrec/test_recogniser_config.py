@@ -16,7 +16,7 @@ def test_variants_and_settings():
     released = load("wordrec")
     assert (released.text.words, released.model.hidden, released.data.batch_size) == (9999, 50, 32)
     assert released.data.noise == ("charbert:1",)
-    assert KEYS.keys() == flatten(released).keys() - {"init_from", "resume"}
+    assert KEYS.keys() == flatten(released).keys() - {"init_from", "resume", "model.remat"}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,10 @@ def test_variants_and_settings():
         (["data.noise=keybord"], "did you mean keyboard"),
         (["text.splitter=words"], "text.splitter='words' is not one of"),
         (["data.train=gs://bucket/text"], "data.train=gs://bucket/text is an address"),
-        (["data.weights=1,2"], "data.weights=.*: expected one for each of data.train"),
+        (["data.weights=1,2"], "data.weights=.*: expected a positive number for each of data.train"),
+        (["data.weights=0"], "data.weights=.*: expected a positive number for each of data.train"),
+        (["data.weights=much"], "expected numbers, such as 1,2"),
+        (["model.remat=True"], "expected KEY=VALUE"),
         (["seed=-1"], "seed=-1"),
     ],
 )
@@ -70,3 +73,7 @@ def test_a_run_goes_on_with_its_config(tmp_path):
     path.write_text("[", encoding="utf-8")
     with pytest.raises(ValueError, match=r"config\.json is not the config of a run"):
         check_resumable(config, path, "runs/x")
+
+
+def test_weights_are_numbers():
+    assert load("wordrec", ["data.train=a,b", "data.weights=1,2.5"]).data.weights == (1.0, 2.5)

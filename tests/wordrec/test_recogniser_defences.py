@@ -17,6 +17,8 @@ def test_a_recogniser_has_a_folder_and_a_backoff(tmp_path):
     assert read_recognisers(f"{folder},neutral=a") == Recognisers(str(folder), neutral="a")
     assert read_recognisers(f"{folder},background={other}") == Recognisers(str(folder), background=str(other))
     assert parsed(f"nfkc+wordrec:{folder},neutral=a", KNOWN) == ("nfkc", f"wordrec:{folder},neutral=a")
+    (plus := tmp_path / "a+tiny").mkdir()
+    assert parsed(f"nfkc+wordrec:{plus}+symspell", KNOWN) == ("nfkc", f"wordrec:{plus}", "symspell")
     both = f"wordrec:{folder}+wordrec:{other}"
     assert ReportSettings(("m",), ("d",), "o", defence=(both,)).defence == (both,)
 
