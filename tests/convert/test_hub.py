@@ -120,7 +120,7 @@ def test_which_files_of_a_model_are_fetched(hub, tmp_path):
     weights = hub.files["model.safetensors"]
     others = ("checkpoint-100/model.safetensors", "original/model.safetensors", "model.fp16.safetensors")
     dense = ("2_Dense/config.json", "2_Dense/pytorch_model.bin")  # as sentence-transformers saves it
-    hub.files |= dict.fromkeys(others, weights) | dict.fromkeys(dense, b"{}")
+    hub.files |= dict.fromkeys(others, weights) | dict(zip(dense, (b"{}", b"weights"), strict=True))
     assert run(hub, tmp_path / "cache", "hf:owner/tiny").returncode == 0
     assert set(hub.asked) >= {"model.safetensors", *dense}
     hub.files["pytorch_model.bin"] = hub.files.pop("model.safetensors")
