@@ -163,6 +163,9 @@ def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], lay
         sentence.tags.append(_tag(cells[layout.tag].strip(" "), layout.key))
 
 
+_UNLABELLED = "; for test files without labels: --config.data.test_labels=False"
+
+
 def _check_width(place: str, cells: list[str], layout: ColumnLayout) -> None:
     if layout.width and len(cells) != layout.width:
         raise ValueError(f"{place}: line has {len(cells)} columns; expected {layout.width} as in the first line")
@@ -171,7 +174,10 @@ def _check_width(place: str, cells: list[str], layout: ColumnLayout) -> None:
     if len({i % len(cells) for i in asked}) < len(asked):
         needed = max(needed, len(cells) + 1)  # the same column cannot hold both words and tags
     if len(cells) < needed:
-        raise ValueError(f"{place}: line has {len(cells)} columns; expected at least {needed} ({layout.format})")
+        raise ValueError(
+            f"{place}: line has {len(cells)} columns; expected at least {needed} ({layout.format})"
+            + _UNLABELLED * (layout.tag is not None)
+        )
 
 
 def _tag(cell: str, key: str) -> str:

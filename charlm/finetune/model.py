@@ -41,7 +41,10 @@ def with_task(source: Pretrained, task: AnyTask, label_head: str = "") -> tuple[
     variants = family(source.family).label_heads
     if label_head and label_head not in variants:
         has = f"the heads {', '.join(variants)}" if variants else f"one head for {task.name}, leave it empty"
-        raise ValueError(f"model.label_head={label_head}: a {source.family} has {has}")
+        raise ValueError(
+            f"model.label_head={label_head}: a {source.family} has {has}; if a variant has set it, "
+            "--config.model.label_head= leaves it empty"
+        )
     if variants:
         if label_head in READ_BY:
             check_label_head(label_head, task.head, "model.")

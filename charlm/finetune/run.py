@@ -18,7 +18,7 @@ import ml_collections
 import numpy as np
 
 from charlm import metrics
-from charlm.config import to_json
+from charlm.config import carried_configs, to_json
 from charlm.convert.changes import NotChangeable
 from charlm.core import hosts
 from charlm.core.durable import write_json, write_text
@@ -166,7 +166,8 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
             raise ValueError(f"model.{unknown[0]}: {error}") from None
         name = next(name for name in error.names if name in own)
         owners = families_with_option(name)
-        made_by = ", ".join(f"configs/{one.name}_base.py" for one in owners if one.name in FAMILIES.own)
+        files = (f"configs/{one.name}_base.py" for one in owners if one.name in FAMILIES.own)
+        made_by = ", ".join(file for file in files if Path(file).name.removesuffix(".py") in carried_configs())
         kinds = " or ".join(one.title for one in owners) + (f" (made by {made_by})" if made_by else "")
         raise ValueError(
             f"model.{name}={own[name]} needs a model of the kind {kinds}, and is left "

@@ -46,9 +46,9 @@ class RecogniserSums(NamedTuple):
 
     nats: jax.Array  # negative log-likelihood of the labels
     words: jax.Array  # number of words
-    right: jax.Array  # number of words whose label is the likeliest
+    right: jax.Array  # number of words that are recognised; those that are not in the list never are
     changed: jax.Array  # number of misspelled words
-    changed_right: jax.Array  # number of these whose label is the likeliest
+    changed_right: jax.Array  # number of these that are recognised
 
 
 class WordRecognition(TextObjective):
@@ -121,10 +121,10 @@ class WordRecognition(TextObjective):
         recognise, mask_BL = applied(self.model, {"params": params}), one_axis(micro_batch.mask_SBL)
         logits_BLV = recognise(read.first, read.inner, read.last, mask_BL)
         labels_BL, changed_BL = one_axis(micro_batch.labels_SBL), one_axis(micro_batch.changed_SBL)
-        nats, words, right = label_sums(logits_BLV, labels_BL)
-        right_BL = changed_BL & (logits_BLV.argmax(axis=-1) == labels_BL)
+        nats, words, _ = label_sums(logits_BLV, labels_BL)
+        right_BL = (logits_BLV.argmax(axis=-1) == labels_BL) & (labels_BL > UNKNOWN)
         count = lambda x: x.sum(dtype=jnp.float32)
-        return RecogniserSums(nats, words, right, count(changed_BL), count(right_BL))
+        return RecogniserSums(nats, words, count(right_BL), count(changed_BL), count(right_BL & changed_BL))
 
     def count(self, batch: RecogniserBatch) -> int:
         """Returns the number of words in a host batch."""
@@ -139,7 +139,7 @@ class WordRecognition(TextObjective):
     def summarize(self, sums: RecogniserSums) -> dict[str, float]:
         """Returns the loss, in nats per word, and the accuracy of all words and of the misspelled ones.
 
-        An unknown word is right if it is recognised as unknown.
+        A word that is not in the list counts as wrong: "unknown" brings nothing back.
 
         Raises:
           ValueError: there was no word.
