@@ -133,7 +133,8 @@ def test_a_classifier(fine_tuned):
     model = fine_tuned("classification")
     found = model(TEXTS, ["in the town"] * 3)
     assert [type(one) for one in found] == [Class] * 3
-    assert model(TEXTS[1], "in the town") == found[1]
+    alone = model(TEXTS[1], "in the town")  # in a batch of another size, whose sums round in another way
+    assert alone.probabilities == pytest.approx(found[1].probabilities, abs=1e-6)
     assert found[0].probabilities[found[0].label] == found[0].probability == max(found[0].probabilities.values())
     assert sum(found[0].probabilities.values()) == pytest.approx(1)
     assert tuple(found[0].probabilities) == model.labels
@@ -141,14 +142,16 @@ def test_a_classifier(fine_tuned):
 
 def test_numbers_answers_and_ranks(fine_tuned):
     numbers = fine_tuned("regression")
-    assert numbers(TEXTS[:2]) == [numbers.measure(TEXTS[0]), numbers.measure(TEXTS[1])]
+    assert numbers(TEXTS[:2]) == pytest.approx([numbers.measure(TEXTS[0]), numbers.measure(TEXTS[1])], abs=1e-6)
     reader = fine_tuned("question_answering")
     answer = reader("which animal ?", TEXTS[0])
     assert isinstance(answer, Answer)
     assert answer.text == TEXTS[0][answer.start : answer.end]
     best = answer.candidates[0]
     assert TEXTS[0][best.start : best.end] == best.text
-    assert reader(["which animal ?", "who ?"], TEXTS[0])[0] == answer
+    among = reader(["which animal ?", "who ?"], TEXTS[0])[0]
+    assert (among.text, among.start, among.end) == (answer.text, answer.start, answer.end)
+    assert among.probability == pytest.approx(answer.probability, abs=1e-6)
     ranker = fine_tuned("ranking")
     ranked = ranker("which animal", TEXTS)
     assert [type(one) for one in ranked] == [Ranked] * 3

@@ -153,7 +153,7 @@ def test_by_the_name_of_a_model_in_the_cache(tmp_path, hub, capsys):
 
 
 def test_nothing_is_downloaded(hub, monkeypatch):
-    """The library is asked for what it has, and never to fetch anything."""
+    """Without "hf:" the library is asked for what it has, and never to fetch anything."""
     asked = []
     import huggingface_hub
 
@@ -161,7 +161,7 @@ def test_nothing_is_downloaded(hub, monkeypatch):
     monkeypatch.setattr(
         huggingface_hub, "snapshot_download", lambda name, **how: asked.append(how) or find(name, **how)
     )
-    with pytest.raises(ValueError, match="charlm downloads nothing"):
+    with pytest.raises(ValueError, match="hf:someone/other downloads it"):
         charlm.from_pretrained("someone/other")
     assert asked == [{"local_files_only": True}]
 
