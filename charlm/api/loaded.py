@@ -19,17 +19,7 @@ Found = TypeVar("Found")
 
 
 class Loaded:
-    """A model with what it can do.
-
-    Args:
-      pretrained: the model.
-      batch_size: texts that are read at a time.
-      path: what it was loaded from.
-
-    Attributes:
-      pretrained, batch_size, path: as above.
-      abilities: the names of the methods that this model supports.
-    """
+    """A model with what it can do; see `charlm.api.model.Model`."""
 
     def __init__(self, pretrained: Pretrained, batch_size: int = 32, path: str = "") -> None:
         self.pretrained, self.batch_size, self.path = pretrained, batch_size, path or str(pretrained.folder)

@@ -110,6 +110,22 @@ def load_config_file(spec: str) -> ml_collections.ConfigDict:
     return module.get_config(variant) if variant else module.get_config()
 
 
+def named_config(spec: str) -> ml_collections.ConfigDict:
+    """Returns the config of a name that charlm carries, or of a path; with a variant behind a colon.
+
+    Raises:
+      ValueError: there is no such file, or it cannot be run; the message begins with its path.
+    """
+    path, colon, variant = spec.partition(":")
+    path = path if path.endswith(".py") else f"configs/{path}.py"
+    try:
+        return load_config_file(f"{path}{colon}{variant}")
+    except (ValueError, OSError):
+        raise
+    except Exception as error:  # whatever the file raises
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+
+
 def carried_configs() -> dict[str, ConfigFile]:
     """Returns the config files of charlm by their names without ".py", such as "hlm_base", in alphabetical order."""
     found = {}

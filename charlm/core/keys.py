@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import ml_collections
 
 from charlm.core.entries import is_line
+from charlm.core.nearest import did_you_mean
 
 Default: TypeAlias = bool | int | float | str | tuple[object, ...]
 
@@ -122,6 +123,41 @@ def put(config: ml_collections.ConfigDict, values: Mapping[str, object]) -> None
             if section and section not in config:
                 config[section] = ml_collections.ConfigDict()
             (config[section] if section else config)[leaf] = value
+
+
+def set_typed(
+    config: ml_collections.ConfigDict, setting: str, keys: Mapping[str, Key], whose: str, floats: Collection[str] = ()
+) -> None:
+    """Sets a key from "key=value" as it is typed on a command line; lists have commas between.
+
+    Args:
+      keys: the keys that there are.
+      whose: whose keys they are, for messages, such as "the league".
+      floats: keys whose lists hold numbers, which an empty default does not tell.
+
+    Raises:
+      ValueError: there is no such key, or the value is of another type.
+    """
+    name, equals, text = setting.partition("=")
+    if not equals or name not in keys:
+        near = did_you_mean(name, keys) or f", a key of {whose}"
+        raise ValueError(f"--set {setting}: expected KEY=VALUE{near}")
+    old = keys[name].default
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        if isinstance(old, bool):
+            value: Default = {"True": True, "False": False}[text]
+        elif not isinstance(old, tuple):
+            value = type(old)(text)
+        elif name in floats:
+            value = tuple(map(float, parts))
+        else:
+            value = tuple(map(int, parts)) if old and isinstance(old[0], int) else parts
+    except (KeyError, ValueError):
+        usual = "True or False" if isinstance(old, bool) else f"a value such as {old!r}"
+        expected = "numbers, such as 1,2" if name in floats else usual
+        raise ValueError(f"--set {setting}: expected {expected}") from None
+    put(config, {name: value})
 
 
 def defaults(keys: Mapping[str, Key]) -> dict[str, object]:

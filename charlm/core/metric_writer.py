@@ -29,10 +29,10 @@ _printed = False  # whether the command line asked for metrics on standard outpu
 
 
 def print_metrics(wanted: bool) -> None:
-    """Chooses whether runs of this process also print their metrics on standard output, the lines of the file with
-    the name of the run's folder, which tells the runs of several seeds or folds apart.
+    """Chooses whether runs of this process also print their metrics on standard output.
 
-    A run goes on if nobody reads them any more.
+    A line is that of the file with the name of the run's folder, which tells runs of several seeds or folds apart. A
+    run goes on if nobody reads them any more.
     """
     global _printed
     _printed = wanted

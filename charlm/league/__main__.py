@@ -24,7 +24,7 @@ from pathlib import Path
 
 import ml_collections
 
-from charlm.config import load_config_file
+from charlm.config import named_config
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
 from charlm.core.local_paths import check_options
@@ -110,14 +110,7 @@ def load(spec: str, settings: Sequence[str]) -> ml_collections.ConfigDict:
     Raises:
       ValueError: there is no such config, it is of no league, or a value is wrong.
     """
-    path, colon, variant = spec.partition(":")
-    path = path if path.endswith(".py") else f"configs/{path}.py"
-    try:
-        config = load_config_file(f"{path}{colon}{variant}")
-    except (ValueError, OSError):
-        raise
-    except Exception as error:  # whatever the file raises
-        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+    config = named_config(spec)
     for setting in settings:
         set_key(config, setting)
     return resolved(config)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import ml_collections
 
 from charlm.config import flatten, is_fine_tuning, load_config_file, no_config_file
-from charlm.core.keys import Key, count, defaults, natural, put, share
+from charlm.core.keys import Key, count, defaults, natural, put, set_typed, share
 from charlm.core.nearest import did_you_mean
 from charlm.core.types import Json, JsonObject
 from charlm.text.defences import parsed
@@ -122,22 +122,8 @@ def _add(config: ml_collections.ConfigDict, section: str, name: str, values: Map
 
 
 def set_key(config: ml_collections.ConfigDict, setting: str) -> None:
-    """Sets a key from "key=value" as it is typed on the command line; lists have commas between.
-
-    Raises:
-      ValueError: there is no such key, or the value is of another type.
-    """
-    name, equals, text = setting.partition("=")
-    if not equals or name not in KEYS:
-        raise ValueError(f"--set {setting}: expected KEY=VALUE{did_you_mean(name, KEYS) or ', a key of the league'}")
-    old = KEYS[name].default
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    try:
-        numbers = isinstance(old, tuple) and bool(old) and isinstance(old[0], int)
-        value = tuple(map(int, parts)) if numbers else parts if isinstance(old, tuple) else type(old)(text)
-    except ValueError:
-        raise ValueError(f"--set {setting}: expected a value such as {old!r}") from None
-    put(config, {name: value})
+    """Sets a key of a league; see `charlm.core.keys.set_typed`."""
+    set_typed(config, setting, KEYS, "the league")
 
 
 def resolved(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import ml_collections
 
-from charlm.config import LARGEST_SEED, flatten, load_config_file
+from charlm.config import LARGEST_SEED, flatten, named_config
 from charlm.config.pretraining import KEYS as SHARED
 from charlm.config.pretraining import RESUMABLE
-from charlm.core.keys import Key, count, defaults, put
+from charlm.core.keys import Key, count, defaults, put, set_typed
 from charlm.core.local_paths import check_path
 from charlm.core.nearest import did_you_mean
-from charlm.core.types import Json, JsonObject
+from charlm.core.types import JsonObject
 from charlm.text.noise import KINDS, Noise
 
 TASK = "word_recognition"  # in place of the task of a config that trains a model of a family
@@ -77,9 +77,7 @@ def load(spec: str, settings: Sequence[str] = ()) -> ml_collections.ConfigDict:
     Raises:
       ValueError: there is no such config, it is of something else, or a value is wrong.
     """
-    path, colon, variant = spec.partition(":")
-    path = path if path.endswith(".py") else f"configs/{path}.py"
-    config = load_config_file(f"{path}{colon}{variant}")
+    config = named_config(spec)
     if config.get("task") != TASK:
         raise ValueError(f"{spec}: expected the config of a word recogniser, got task={config.get('task')!r}")
     for setting in settings:
@@ -89,36 +87,8 @@ def load(spec: str, settings: Sequence[str] = ()) -> ml_collections.ConfigDict:
 
 
 def set_key(config: ml_collections.ConfigDict, setting: str) -> None:
-    """Sets a key from "key=value" as it is typed on the command line; lists have commas between.
-
-    Raises:
-      ValueError: there is no such key, or the value is of another type.
-    """
-    name, equals, text = setting.partition("=")
-    if not equals or name not in KEYS:
-        raise ValueError(f"--set {setting}: expected KEY=VALUE{did_you_mean(name, KEYS) or ', a key of a recogniser'}")
-    put(config, {name: _value(name, KEYS[name].default, text)})
-
-
-def _value(name: str, default: Json, text: str) -> Json:
-    """Returns the value of a key, of the type of its default."""
-    setting = f"{name}={text}"
-    if isinstance(default, bool):
-        if text not in ("True", "False"):
-            raise ValueError(f"--set {setting}: expected True or False")
-        return text == "True"
-    if isinstance(default, tuple):
-        parts = tuple(part.strip() for part in text.split(",") if part.strip())
-        if name != "data.weights":
-            return parts
-        try:
-            return tuple(map(float, parts))
-        except ValueError:
-            raise ValueError(f"--set {setting}: expected numbers, such as 1,2") from None
-    try:
-        return type(default)(text)
-    except ValueError:
-        raise ValueError(f"--set {setting}: expected a value such as {default!r}") from None
+    """Sets a key of a recogniser; see `charlm.core.keys.set_typed`."""
+    set_typed(config, setting, KEYS, "a recogniser", floats=("data.weights",))
 
 
 def validate(config: ml_collections.ConfigDict) -> None:

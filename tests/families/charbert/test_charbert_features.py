@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from again import again
 from charbert_release import bring, write_release
-from finetune.test_fine_tuning import Killed
+from finetune.broken_runs import check_resumed
 from finetune.tiny_tasks import write_conll
 from flax import traverse_util
 from lstm_equations import tagged
@@ -29,7 +29,6 @@ from charlm.families.charbert.model import CHANNELS, CharBert, CharBertConfig
 from charlm.families.charbert.tensors import smallest_batch
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.label_heads import label_head_of
-from charlm.finetune.batching import Packer
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
 from charlm.tasks.classification import Classification
@@ -196,26 +195,10 @@ def test_a_tagger_learns_on_a_frozen_model(family, channels, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_narrow")
-def test_a_tagger_goes_on_bit_for_bit(tmp_path, monkeypatch):
+def test_a_tagger_goes_on_bit_for_bit(tmp_path):
     config = features_of(tmp_path, "charbert", channels="both")
     config.train.epochs, config.train.checkpoint_every = 1, 5
-    with on_devices(1):
-        whole = fine_tune(config, str(tmp_path / "whole"))
-        pack, calls = Packer.pack, []
-
-        def dying(self, rows, group):
-            calls.append(group)
-            if len(calls) > 12:
-                raise Killed
-            return pack(self, rows, group)
-
-        monkeypatch.setattr(Packer, "pack", dying)
-        with pytest.raises(Killed):
-            fine_tune(config, str(tmp_path / "broken"))
-        monkeypatch.setattr(Packer, "pack", pack)
-        assert fine_tune(config, str(tmp_path / "broken"))["runs"] == whole["runs"]
-    one, two = (from_pretrained(tmp_path / name).params for name in ("whole", "broken"))
-    jax.tree.map(np.testing.assert_array_equal, one, two)
+    check_resumed(config, tmp_path, batches=12)
 
 
 def test_channels_are_of_charbert_alone(tmp_path):

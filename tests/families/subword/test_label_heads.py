@@ -9,7 +9,8 @@ import jax
 import numpy as np
 import pytest
 from again import again
-from finetune.test_fine_tuning import Killed, small, write_data
+from finetune.broken_runs import check_resumed
+from finetune.test_fine_tuning import small, write_data
 from small_run import on_devices
 from tiny_models import release
 
@@ -21,7 +22,6 @@ from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.label_heads import label_head_of
 from charlm.families.subword.predictor import SubwordPredictor
 from charlm.finetune import batching
-from charlm.finetune.batching import Packer
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
 from charlm.tasks.classification import Classification
@@ -107,25 +107,9 @@ def tagging(folder, count, **changes):
 
 
 @pytest.mark.usefixtures("_one_shape")
-def test_a_run_with_an_lstm_goes_on_bit_for_bit_and_its_model_is_loaded(tmp_path, monkeypatch):
+def test_a_run_with_an_lstm_goes_on_bit_for_bit_and_its_model_is_loaded(tmp_path):
     config, dev = tagging(tmp_path, 32, train__checkpoint_every=3, model__dropout=0.1)
-    with on_devices(1):
-        whole = fine_tune(config, str(tmp_path / "whole"))
-        pack, calls = Packer.pack, []
-
-        def dying(self, rows, group):
-            calls.append(group)
-            if len(calls) > 8:  # in the second epoch, after two batches to predict
-                raise Killed
-            return pack(self, rows, group)
-
-        monkeypatch.setattr(Packer, "pack", dying)
-        with pytest.raises(Killed):
-            fine_tune(config, str(tmp_path / "broken"))
-        monkeypatch.setattr(Packer, "pack", pack)
-        assert fine_tune(config, str(tmp_path / "broken"))["runs"] == whole["runs"]
-    one, two = (from_pretrained(tmp_path / name).params for name in ("whole", "broken"))
-    jax.tree.map(np.testing.assert_array_equal, one, two)
+    check_resumed(config, tmp_path, batches=8)  # in the second epoch, after two batches to predict
     tagger = charlm.load(tmp_path / "whole")
     written = [line.split() for line in (tmp_path / "whole" / "predictions_dev.conll").read_text().splitlines() if line]
     words = read_tagged(str(dev))[0].words
