@@ -75,17 +75,23 @@ def settle(
     tag: int | str | None,
     comments: bool | None,
 ) -> ColumnLayout:
-    """Returns the layout of a file; what the caller leaves open is decided by the first line that holds a word."""
+    """Returns the layout of a file; what the caller leaves open is decided by the first line that holds a word.
+
+    Raises:
+      ValueError: there is no such line, or the format has no column `tag`.
+    """
     written = [line for _, line in lines if line.strip(" \t") and not line.startswith(DOCUMENT)]
-    numbered = format in ("auto", "columns") and bool(written) and bool(SENTENCE_NUMBER.fullmatch(written[0]))
+    if not written:
+        raise ValueError(f"{path}: no sentences")
+    numbered = format in ("auto", "columns") and bool(SENTENCE_NUMBER.fullmatch(written[0]))
     shaped = SENTENCE_NUMBER.fullmatch if numbered else lambda line: line.startswith("#")
-    first = next((line for line in written if not shaped(line)), "".join(written[:1]))
+    first = next((line for line in written if not shaped(line)), written[0])
     cells = first.split("\t")
     if numbered:
         format = "columns"
     elif format == "auto":
         width = len(cells) if _ID.fullmatch(cells[0]) else 0
-        after_comment = written[0].startswith("#") and "\t" not in written[0] if written else False
+        after_comment = written[0].startswith("#") and "\t" not in written[0]
         format = "conllu" if width == len(CONLLU) else "iob2" if width == 5 and after_comment else "columns"
     default_word, default_tag = _DEFAULTS[format]
     column, key = _tag_column(path, default_tag if tag == "auto" else tag, format)

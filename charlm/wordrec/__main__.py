@@ -84,7 +84,8 @@ def _measure(args: argparse.Namespace) -> int:
     chains = {"+".join(parts): parts for parts in (parsed(spec, KNOWN) for spec in args.defence)}
     sentences = [words for spec in args.data for words in sentences_of(spec, args.heldout, args.words)]
     if not sentences:
-        raise ValueError(f"--data={' '.join(args.data)}: no sentence; with --heldout, expected a larger share")
+        more = f" in the share --heldout={args.heldout:g}: expected a larger one" if args.heldout else ""
+        raise ValueError(f"--data={' '.join(args.data)}: no sentence{more}")
     defences = {NONE: []} | {name: [defence_of(part, KNOWN) for part in parts] for name, parts in chains.items()}
     for noise in noises:
         print("\n".join(table(measure(sentences, noise, defences, args.seed), noise)), flush=True)

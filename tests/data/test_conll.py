@@ -169,6 +169,7 @@ def test_uner(tmp_path):
         (CONLLU.replace("\t_\tCSID=EN\n", "\n"), {}, r":9: line has 8 columns; expected at least 10 \(conllu\)"),
         (CONLLU + "x\t" * 9 + "\n", {}, r":18: first column is 'x'; expected the number of a word \(conllu\)"),
         ("", {}, r"a\.conll: no sentences"),
+        ("", {"tag": "upos"}, r"a\.conll: no sentences"),
         ("\n-DOCSTART- O\n\n", {}, r"a\.conll: no sentences"),
         ("a O\n", {"scheme": "bio"}, r"scheme='bio': expected one of auto, iob1"),
         ("a O\n", {"format": "conll"}, r"format='conll': expected one of auto, .*; did you mean conllu"),
