@@ -30,7 +30,7 @@ from charlm.evaluate_retrieval.settings import (
 )
 from charlm.metrics import paired_bootstrap, per_query_retrieval, score_from_statistics, score_of
 from charlm.search.vectors import digest_of, identity, vectors_of
-from charlm.text.defences import Defence, SymSpell, defence_of, words_in
+from charlm.text.defences import Defence, SymSpell, defence_of, parsed, words_in
 from charlm.text.noise import Noiser
 from charlm.text.noise.misspellings import Misspellings
 
@@ -122,8 +122,9 @@ class Bench:
         self.systems = list(self._systems())
 
     def _chain(self, spec: str) -> list[Defence]:
-        words = words_in(self._data.documents.values()) if WITH_WORDS in spec.split("+") else None
-        return [SymSpell(words) if name == WITH_WORDS else defence_of(name, RIVALS) for name in spec.split("+")]
+        parts = parsed(spec, RIVALS)
+        words = words_in(self._data.documents.values()) if WITH_WORDS in parts else None
+        return [SymSpell(words) if part == WITH_WORDS else defence_of(part, RIVALS) for part in parts]
 
     def _systems(self) -> Iterator[System]:
         shared = self._embedded(load(self._settings.documents)) if self._settings.documents else None
