@@ -11,6 +11,8 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
+from _pytest.mark.expression import Expression
+
 from charlm import shorthand
 from charlm.__main__ import COMMANDS
 from charlm.config import flatten, load_config_file
@@ -81,7 +83,7 @@ def wrong_options(module: str, arguments: list[str]) -> list[str]:
     """Returns the options that nothing in a module's room, nor what all commands share, names."""
     path = ROOT / module.removesuffix(".__main__").replace(".", "/")
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-    if not files[0:] or not files[0].is_file():
+    if not files or not files[0].is_file():
         return [f"no module {module}"]
     shared = [*(ROOT / "charlm" / "families").rglob("*.py"), ROOT / "charlm" / "shorthand.py"]
     text = "\n".join(file.read_text(encoding="utf-8") for file in [*files, *shared])
@@ -108,3 +110,17 @@ def wrong_config(arguments: list[str]) -> list[str]:
     keys = flatten(config)
     given = [re.match(r"--config\.([\w.]+)=", word) for word in arguments]
     return [f"{specs[0]} has no key {key[1]}" for key in given if key and key[1] not in keys]
+
+
+def unselected(command: str) -> str:
+    """Returns why `pytest PATH ... -k EXPRESSION` selects no test, by the names of functions; "" if it selects some."""
+    words = shlex.split(command)[1:]
+    chosen = Expression.compile(words[words.index("-k") + 1]) if "-k" in words else None
+    paths = [ROOT / word for word, before in zip(words, ["", *words], strict=False) if word.startswith("tests")
+             and before not in ("-k", "-m")]  # fmt: skip
+    if gone := [str(path.relative_to(ROOT)) for path in paths if not path.exists()]:
+        return f"no {', '.join(gone)}"
+    files = [file for path in paths for file in ([path] if path.is_file() else sorted(path.rglob("test_*.py")))]
+    names = [name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)]
+    selects = lambda name: chosen is None or chosen.evaluate(lambda part, **_: part.lower() in name.lower())
+    return "" if not files or any(map(selects, names)) else "it selects no test"

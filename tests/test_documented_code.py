@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from documented import ROOT, blocks, commands, mistakes
+from documented import ROOT, blocks, commands, mistakes, unselected
 from small_run import on_devices
 from tiny_models import release
 
@@ -104,6 +104,26 @@ def test_documented_commands_exist(page):
         code += [re.sub(r"^    ", "", text, flags=re.MULTILINE) for text in indented(page)]
     found = {mistake for one in code for command in commands(one) for mistake in mistakes(command)}
     assert found == NEEDED.get(named(page), set())
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=named)
+def test_documented_tests_exist(page):
+    named_there = re.findall(r"`(pytest [^`]+)`", page.read_text(encoding="utf-8"))
+    assert {command: why for command in named_there if (why := unselected(command))} == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("pytest tests/gone.py", "no tests/gone.py"),
+        ("pytest tests/test_docs.py -k nothing_of_that_name", "it selects no test"),
+        ("pytest tests/test_docs.py -k 'links or nothing_of_that_name'", ""),
+        ("pytest -m slow tests/plan", ""),
+        ("pytest -n 2", ""),
+    ],
+)
+def test_a_test_that_does_not_exist_is_found(command, why):
+    assert unselected(command) == why
 
 
 def indented(page: Path) -> list[str]:
