@@ -51,7 +51,7 @@ ROOMS = {
     "export": "convert core families finetune.model tasks",
     "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
-    "search": "api.model core data",
+    "search": "api.model convert core data families text.noise.keyboards text.speller",
     "evaluate_retrieval": "api.model core data metrics robustness.render search text wordrec.defences",
     "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from charlm.core.types import Params
     from charlm.core.word_table import WordTable
     from charlm.families.pretrained import Pretrained
+    from charlm.text.speller.files import StoredSpeller
 
 L = TypeVar("L", bound="KnownWords")
 
@@ -171,6 +172,18 @@ class Predictor(abc.ABC):
     @abc.abstractmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded model; ValueError if files that belong to it are missing or damaged."""
+
+    @classmethod
+    def with_speller(cls, pretrained: Pretrained, stored: StoredSpeller) -> Predictor:
+        """Returns the predictor of a model that reads misspelled words as a speller does.
+
+        Raises:
+          ValueError: models of this kind cannot, or its tokenizer is none that a speller can work with.
+        """
+        raise ValueError(
+            f"a model of the kind {pretrained.title} reads no text through a speller: expected an encoder "
+            "such as all-MiniLM-L6-v2"
+        )
 
     @property
     def abilities(self) -> tuple[str, ...]:

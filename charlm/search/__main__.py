@@ -3,19 +3,28 @@
     python -m charlm.search index docs.txt --model all-MiniLM-L6-v2 --output runs/index
     python -m charlm.search query --model all-MiniLM-L6-v2 --index runs/index "where did the cat sit"
     python -m charlm.search index docs.txt --model all-MiniLM-L6-v2 --output runs/index --kind hnsw
+    python -m charlm.search speller --model all-MiniLM-L6-v2 --texts docs.txt --output runs/reader
+    python -m charlm.search query --model runs/reader --index runs/index --same-space "wher did teh cat sti"
 
 docs.txt has one text per line, or is JSON lines with the key `text`; it may be gzipped. The index holds vectors and
 texts, and says which model made them: another model is refused, unless --same-space says that it makes vectors in the
 same space (a student that was trained to). Without queries on the command line, they are read from standard input.
 The search is exact; --kind hnsw makes a graph for large indexes (FAISS, extra [search]), whose recall against the exact
 search is printed.
+
+`speller` makes a copy of an encoder that reads misspelled words as the words that they may mean. Nothing is trained,
+and text without misspelled words keeps its vectors, so the copy can ask an index of the encoder. It knows the whole
+words of the encoder's table, and those of --texts, which should be the documents. The encoder is a BERT whose tokenizer
+lowercases text.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import logging
+import math
 import sys
 import time
 from pathlib import Path
@@ -25,8 +34,9 @@ from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
-from charlm.data.lines import numbered_lines, parsed_json
 from charlm.search.index import KINDS, Index, check_free, check_installed, write_index
+from charlm.search.texts import read_texts
+from charlm.text.speller.reading import SpellerSettings, with_words
 
 if TYPE_CHECKING:
     from charlm.api.model import Model
@@ -42,23 +52,51 @@ def _parser() -> argparse.ArgumentParser:
         prog=program("charlm.search"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    usual = "(default: %(default)s)"
+    default = "(default: %(default)s)"
     made = commands.add_parser("index", help="embed texts and write an index")
     made.add_argument("texts", help="a file: one text per line, or JSON lines with the key `text`")
     made.add_argument("--output", required=True, metavar="FOLDER", help="where the index is to be")
-    made.add_argument("--kind", choices=KINDS, default="exact", help=f"hnsw: a graph, for large indexes {usual}")
+    made.add_argument("--kind", choices=KINDS, default="exact", help=f"hnsw: a graph, for large indexes {default}")
     made.add_argument("--replace", action="store_true", help="replace an index that lies there")
+    spelled = commands.add_parser("speller", help="copy an encoder, to read misspelled words as known ones")
+    spelled.add_argument("--output", required=True, metavar="FOLDER", help="where the copy is to be")
+    spelled.add_argument(
+        "--texts",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="texts whose words are known, too, in files as for `index`",
+    )
+    usual = SpellerSettings()
+    spelled.add_argument(
+        "--kept",
+        type=int,
+        default=usual.kept,
+        metavar="N",
+        help="words that a misspelled one is read as at most; 1 decides for the likeliest (default: %(default)s)",
+    )
+    spelled.add_argument(
+        "--unknown",
+        type=float,
+        metavar="NATS",
+        help="cost of a word that is not known: with more, more words are read as others; with less, more names stay "
+        f"(default: {usual.unknown:g}, with --texts {with_words(usual).unknown:g})",
+    )
+    spelled.add_argument(
+        "--language", default=usual.language, help="whose keyboard is typed on (default: %(default)s, by the script)"
+    )
     asked = commands.add_parser("query", help="search an index")
     asked.add_argument("queries", nargs="*", help="texts; none: each line of standard input")
     asked.add_argument("--index", required=True, metavar="FOLDER", help="what `index` wrote")
-    asked.add_argument("--top", type=int, default=5, help=f"texts for each query {usual}")
+    asked.add_argument("--top", type=int, default=5, help=f"texts for each query {default}")
     asked.add_argument("--exact", action="store_true", help="search exactly, whatever the kind of the index")
     asked.add_argument("--same-space", action="store_true", help="the model makes vectors in the space of the index")
     asked.add_argument("--json", action="store_true", help="print a JSON object for each query")
-    for one in (made, asked):
+    for one in (made, spelled, asked):
         one.add_argument("--model", required=True, help="an encoder: a folder, a workdir, the name of a model")
+    for one in (made, asked):
         one.add_argument("--prompt", default="", metavar="NAME", help="a prompt of the model's files")
-        one.add_argument("--batch-size", type=int, default=32, help=f"texts embedded at a time {usual}")
+        one.add_argument("--batch-size", type=int, default=32, help=f"texts embedded at a time {default}")
     return parser
 
 
@@ -66,8 +104,25 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status: 0, or 1 after an error message of one line."""
     args = _parser().parse_args(argv)
     start_logging()
+    if args.command == "speller":
+        return run_command(lambda: _speller(args), "set JAX_PLATFORMS=cpu: this needs no accelerator")
     run = _index if args.command == "index" else _query
     return run_command(lambda: run(args), f"lower --batch-size (now {args.batch_size})")
+
+
+def _speller(args: argparse.Namespace) -> int:
+    check_path("--model", args.model, needed=True, stored=True)
+    usual = with_words(SpellerSettings()) if args.texts else SpellerSettings()
+    unknown = usual.unknown if args.unknown is None else args.unknown
+    if args.kept < 1:
+        raise ValueError(f"--kept={args.kept}: expected at least 1")
+    if not 0 < unknown < math.inf:
+        raise ValueError(f"--unknown={unknown:g}: expected a positive number")
+    settings = dataclasses.replace(usual, kept=args.kept, unknown=unknown, language=args.language)
+    from charlm.search.reader import make_reader  # imported late, so that --help needs no JAX
+
+    print(make_reader(args.model, args.output, args.texts, settings))
+    return 0
 
 
 def _index(args: argparse.Namespace) -> int:
@@ -80,7 +135,7 @@ def _index(args: argparse.Namespace) -> int:
     check_free(folder, args.replace)  # before the texts are embedded, which is slow
     if args.kind == "hnsw":
         check_installed()
-    texts = _texts(args.texts)
+    texts = read_texts("docs", args.texts)
     model = load(args.model, batch_size=args.batch_size)
     made_by, start = identity(model), time.perf_counter()
     vectors_ND = vectors_of(model, texts, made_by, prompt_name=args.prompt or None)
@@ -142,25 +197,6 @@ def _answer(args: argparse.Namespace, model: Model, index: Index, query: str) ->
             print(f"  {one['cosine']:.3f}  {' '.join(one['text'].split())}")
         sys.stdout.flush()
     return embedded - start, found - embedded
-
-
-def _texts(path: str) -> list[str]:
-    """Returns the texts of a file; lines without text are left out."""
-    check_path("docs", path, needed=True)
-    json_lines = path.removesuffix(".gz").endswith((".jsonl", ".json"))
-    texts = []
-    for number, line in numbered_lines(path):
-        if not line.strip():
-            continue
-        if json_lines:
-            row = parsed_json(line, f"{path}:{number}")
-            if not isinstance(row, dict) or not isinstance(row.get("text"), str):
-                raise ValueError(f"{path}:{number}: expected an object with a text `text`")
-            line = row["text"]
-        texts.append(line)
-    if not texts:
-        raise ValueError(f"{path}: no texts")
-    return texts
 
 
 def _recall(index: Index) -> str:

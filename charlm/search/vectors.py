@@ -24,14 +24,14 @@ log = logging.getLogger("charlm")
 PART = 128  # texts in a file
 _TOKENIZER_FILES = (
     "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "*.model",
+    "added_tokens.json", "*.model", "speller.json",
 )  # fmt: skip
 
 
 def identity(model: Model) -> str:
     """Returns the SHA-256 of all that the vectors of a model depend on, in hexadecimal.
 
-    These are its parameters, its config, the files of its tokenizer or its characters, and how states are pooled.
+    These are its parameters, its config, the files of its tokenizer, speller or characters, and how states are pooled.
 
     Raises:
       ValueError: the model's files are damaged.

@@ -1,6 +1,7 @@
 """BERT, multilingual BERT, RoBERTa and GPT-2: transformers over subwords, which other families build on.
 
-Begin with `bert` and `gpt2`, the models; `layout` and `conversion` read and write the files of Hugging Face.
+Begin with `bert` and `gpt2`, the models; `layout` and `conversion` read and write the files of Hugging Face;
+`respelled` is a BERT behind a speller.
 """
 
 from charlm.core.keys import Key
@@ -26,13 +27,13 @@ LABEL_HEAD = Key(
 )
 
 
-def _family(name: str, title: str, **options: ModelOption) -> Family:
+def _family(name: str, title: str, predictor: str = "predictor:SubwordPredictor", **options: ModelOption) -> Family:
     return Family(
         name=name,
         title=title,
         converter=f"{_HERE}.conversion:{name.upper()}_CONVERTER",
         units=f"{_HERE}.units:SubwordUnits",
-        predictor=f"{_HERE}.predictor:SubwordPredictor",
+        predictor=f"{_HERE}.{predictor}",
         golden=f"{_HERE}.golden",
         arrays=f"{_HERE}.arrays:SubwordArrays",
         options=options,
@@ -40,5 +41,5 @@ def _family(name: str, title: str, **options: ModelOption) -> Family:
     )
 
 
-BERT, ROBERTA = _family("bert", "BERT"), _family("roberta", "RoBERTa")
+BERT, ROBERTA = _family("bert", "BERT", "respelled:BertPredictor"), _family("roberta", "RoBERTa")
 GPT2 = _family("gpt2", "GPT-2", labelled=LABELLED)

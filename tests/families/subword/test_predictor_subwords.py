@@ -18,6 +18,7 @@ from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.predictor import SubwordPredictor
+from charlm.families.subword.respelled import BertPredictor
 from charlm.families.windows import text_of, windows
 from charlm.text.subwords import SubwordTokenizer
 from charlm.text.words import get_splitter
@@ -197,8 +198,9 @@ def test_an_encoder_alone_gives_the_same_vectors(bert):
 
 
 def test_classes_load_their_own_models_only(bert):
-    assert type(bert) is SubwordPredictor
-    assert type(SubwordPredictor.from_checkpoint(release("bert"))) is SubwordPredictor
+    assert type(bert) is BertPredictor
+    assert type(SubwordPredictor.from_checkpoint(release("bert"))) is BertPredictor
+    assert type(SubwordPredictor.from_checkpoint(release("roberta"))) is SubwordPredictor
     with pytest.raises(ValueError, match="expected a model for HLMPredictor, got one of the family bert"):
         HLMPredictor.from_checkpoint(release("bert"))
 

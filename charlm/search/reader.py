@@ -1,0 +1,47 @@
+"""Makes a reader of an encoder: a copy with the file of a speller beside it (`charlm.text.speller`).
+
+`charlm search speller` runs it. Open it to change which words a reader knows.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from charlm.convert.files import new_folder
+from charlm.convert.heads import FINE_TUNED
+from charlm.core.stores import here
+from charlm.families.family import family
+from charlm.families.pretrained import from_pretrained
+from charlm.search.texts import read_texts
+from charlm.text.noise.keyboards import keyboard_for
+from charlm.text.speller.files import FILE, StoredSpeller, counted, write_speller
+from charlm.text.speller.reading import SpellerSettings
+
+
+def make_reader(model: str, output: str, texts: Sequence[str], settings: SpellerSettings) -> str:
+    """Writes a copy of a model that reads through a speller into a new folder; returns a line about it.
+
+    Args:
+      model: an encoder, as `charlm.load` takes it.
+      output: the folder.
+      texts: files of texts whose words the speller knows beside those of the model's table.
+      settings: costs and limits of the speller.
+
+    Raises:
+      ValueError: there is no such model or file, the model is none that can read so, or the folder exists.
+    """
+    keyboard_for(settings.language)
+    pretrained = from_pretrained(here(model))
+    if pretrained.head in FINE_TUNED or "task" in pretrained.metadata:
+        raise ValueError(f"--model={model}: it predicts labels; expected a model that makes vectors of texts")
+    read = [text for path in texts for text in read_texts("--texts", path)]
+    words = counted(read, pretrained.tokenizer().normalized)
+    # It says what does not fit, before anything is written.
+    family(pretrained.family).get_predictor().with_speller(pretrained, StoredSpeller(words, settings))
+    with new_folder(output) as folder:
+        shutil.copytree(pretrained.folder, folder, dirs_exist_ok=True)
+        write_speller(folder, words, settings)
+    known = f", which knows {len(words):,} words of {len(read):,} texts, too" if read else ""
+    return f"{output}: {model} behind a speller{known} ({Path(output) / FILE})"

@@ -1,0 +1,108 @@
+"""The file beside an encoder that makes it read misspelled words: settings, and the words that it knows.
+
+    write_speller(folder, words, SpellerSettings())
+    found = read_speller(folder)
+
+The words of the encoder's own table are not in the file: its tokenizer has them. Open it to change what is kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from charlm.core.durable import write_json
+from charlm.core.reading import read_object
+from charlm.core.types import Json, JsonObject
+from charlm.text.noise.keyboards import keyboard_for
+from charlm.text.speller.channel import Costs
+from charlm.text.speller.reading import SpellerSettings
+
+FILE = "speller.json"
+FORMAT = 1
+_WORD = re.compile(r"[^\W\d_]+")
+_MARKS = ".,;:!?\"'()[]{}“”’‘"
+
+
+class StoredSpeller(NamedTuple):
+    """What lies beside a model.
+
+    Attributes:
+      words: words and how often they were seen, in the form that the model's tokenizer gives them; they may be none.
+      settings: costs and limits.
+    """
+
+    words: Mapping[str, float]
+    settings: SpellerSettings
+
+
+def counted(texts: Iterable[str], normalized: Callable[[str], str]) -> Counter[str]:
+    """Returns how often texts have each run of letters, and each word of letters and digits.
+
+    Args:
+      normalized: the form in which words are compared.
+    """
+    found: Counter[str] = Counter()
+    for text in texts:
+        form = normalized(text)
+        found.update(_WORD.findall(form))
+        cores = (word.strip(_MARKS) for word in form.split() if any(map(str.isdigit, word)))
+        found.update(core for core in cores if any(map(str.isalpha, core)))
+    return found
+
+
+def write_speller(folder: Path, words: Mapping[str, float], settings: SpellerSettings) -> None:
+    """Writes the file into a folder; OSError if it cannot be written."""
+    write_json(folder / FILE, {"format": FORMAT, "settings": dataclasses.asdict(settings), "words": dict(words)})
+
+
+def read_speller(folder: Path) -> StoredSpeller | None:
+    """Returns what lies in a folder; None if there is no such file; ValueError if it is damaged."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    found = read_object(path)
+    if found.get("format") != FORMAT:
+        raise ValueError(f"{path}: format {found.get('format')!r}, expected {FORMAT}")
+    words, settings = found.get("words"), found.get("settings")
+    if not isinstance(words, dict) or not all(word and _is_count(count) for word, count in words.items()):
+        raise ValueError(f"{path}: expected words with positive counts")
+    return StoredSpeller(words, _settings(settings, path))
+
+
+def _settings(found: Json, path: Path) -> SpellerSettings:
+    """Returns settings of a file; ValueError if one is unknown, missing or of another kind."""
+    usual = SpellerSettings()
+    _check(found, dataclasses.asdict(usual), "settings", path)
+    costs = Costs(**{name: float(value) for name, value in found["costs"].items()})
+    try:
+        keyboard_for(found["language"])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return SpellerSettings(**{**found, "costs": costs})
+
+
+def _check(found: Json, usual: JsonObject, name: str, path: Path) -> None:
+    if not isinstance(found, dict) or set(found) != set(usual):
+        raise ValueError(f"{path}: {name}: expected {', '.join(usual)}")
+    for key, value in usual.items():
+        if isinstance(value, dict):
+            _check(found[key], value, f"{name}.{key}", path)
+        elif isinstance(value, str):
+            if not isinstance(found[key], str):
+                raise ValueError(f"{path}: {name}.{key}: expected a text, got {found[key]!r}")
+        elif not _is_count(found[key], 1 if isinstance(value, int) else 0) or (
+            isinstance(value, int) and not isinstance(found[key], int)
+        ):
+            kind = "a whole number of at least 1" if isinstance(value, int) else "a positive number"
+            raise ValueError(f"{path}: {name}.{key}: expected {kind}, got {found[key]!r}")
+
+
+def _is_count(value: Json, least: float = 0) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return number and (value >= least if least else value > 0)

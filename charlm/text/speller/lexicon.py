@@ -1,0 +1,97 @@
+"""Known words with how frequent they are, and an index of their letters that finds those near to a typed word.
+
+Open it to change which words count as near before edits are weighed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+
+LONGEST = 32  # letters of the longest word that others are corrected to
+
+
+class Lexicon:
+    """Words and their probabilities.
+
+    Nearness is the share of letters, pairs of letters and pairs with one letter between that two words have in common,
+    so that one edit, or an exchange, leaves most of them.
+
+    Args:
+      counts: how often each word is seen, or any other positive weight; words are compared as they are.
+
+    Raises:
+      ValueError: there are no words, or a count is not positive.
+    """
+
+    def __init__(self, counts: Mapping[str, float]) -> None:
+        if not counts or not all(count > 0 and math.isfinite(count) for count in counts.values()):
+            raise ValueError(f"a lexicon of {len(counts)} words: expected words with positive counts")
+        total = math.fsum(counts.values())
+        self.log_prior = {word: math.log(count / total) for word, count in counts.items()}
+        self._words = [word for word in counts if word.isalpha() and 2 <= len(word) <= LONGEST]
+        self._prior_V = np.array([self.log_prior[word] for word in self._words])
+        self._codes_VC = np.zeros((len(self._words), max(map(len, self._words), default=1)), np.int32)
+        for row, word in enumerate(self._words):
+            self._codes_VC[row, : len(word)] = [ord(char) for char in word]
+        self._postings = self._posted()
+
+    def __len__(self) -> int:
+        return len(self.log_prior)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self.log_prior
+
+    def _posted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Returns for each feature the words that have it, int32, and its shares in them, float32.
+
+        The squares of a word's shares add up to 1.
+        """
+        rows: defaultdict[str, list[int]] = defaultdict(list)
+        shares: defaultdict[str, list[float]] = defaultdict(list)
+        for row, word in enumerate(self._words):
+            found = _features(word)
+            length = math.sqrt(sum(count * count for count in found.values()))
+            for name, count in found.items():
+                rows[name].append(row)
+                shares[name].append(count / length)
+        return {name: (np.array(rows[name], np.int32), np.array(shares[name], np.float32)) for name in rows}
+
+    def nearest(self, typed: str, most: int) -> np.ndarray:
+        """Returns the rows of at most `most` words that have the most letters in common with a word, unordered."""
+        shared_V = np.zeros(len(self._words), np.float32)
+        for name, count in _features(typed).items():
+            if name in self._postings:
+                rows, shares = self._postings[name]
+                shared_V[rows] += count * shares
+        (found,) = np.nonzero(shared_V)
+        if len(found) <= most:
+            return found
+        return np.argpartition(-shared_V, most)[:most]
+
+    def of_rows(self, rows: np.ndarray) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Returns words, their code points int32 [K, C] (0 behind their ends), and their log-probabilities [K]."""
+        codes_KC = self._codes_VC[rows]
+        used = int((codes_KC != 0).any(axis=0).sum())
+        return [self._words[row] for row in rows], codes_KC[:, :used], self._prior_V[rows]
+
+
+def mixed(one: Mapping[str, float], other: Mapping[str, float], share: float = 0.5) -> dict[str, float]:
+    """Returns the words of both with their probabilities, of which `other` has a share."""
+    totals = math.fsum(one.values()), math.fsum(other.values())
+    found = {word: (1 - share) * count / totals[0] for word, count in one.items()}
+    for word, count in other.items():
+        found[word] = found.get(word, 0.0) + share * count / totals[1]
+    return found
+
+
+def _features(word: str) -> Counter[str]:
+    """Returns letters, pairs of neighbours (also with the ends of the word) and pairs with a letter between."""
+    ended = f"^{word}$"
+    return Counter(
+        [*word, *map("".join, itertools.pairwise(ended))] + [f"{a}_{b}" for a, b in zip(ended, ended[2:], strict=False)]
+    )

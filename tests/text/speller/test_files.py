@@ -1,0 +1,54 @@
+"""Tests the file of a speller: what comes back, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from charlm.text.speller import SpellerSettings
+from charlm.text.speller.channel import Costs
+from charlm.text.speller.files import FILE, counted, read_speller, write_speller
+
+SETTINGS = SpellerSettings(unknown=7.5, kept=3, language="de", costs=Costs(near=1.0))
+
+
+def test_what_is_written_comes_back(tmp_path):
+    assert read_speller(tmp_path) is None
+    write_speller(tmp_path, {"cat": 2, "naïve": 1}, SETTINGS)
+    found = read_speller(tmp_path)
+    assert found.words == {"cat": 2, "naïve": 1}
+    assert found.settings == SETTINGS
+
+
+def test_words_are_counted_in_their_normal_form():
+    found = counted(["The cat's (B2B) 1990s, 42!", "the"], str.lower)
+    assert found == {"the": 2, "cat": 1, "s": 2, "b": 2, "b2b": 1, "1990s": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, "format 2, expected 1"),
+        ({"words": ["a"]}, "expected words with positive counts"),
+        ({"words": {"a": 0}}, "expected words with positive counts"),
+        ({"words": {"a": True}}, "expected words with positive counts"),
+        ({"settings": None}, "settings: expected prior, unknown"),
+        ({"settings": {"unknown": 1}}, "settings: expected prior, unknown"),
+        ({"kept": 0}, "settings.kept: expected a whole number of at least 1, got 0"),
+        ({"kept": 1.5}, "settings.kept: expected a whole number of at least 1, got 1.5"),
+        ({"unknown": "x"}, "settings.unknown: expected a positive number, got 'x'"),
+        ({"language": 3}, "settings.language: expected a text, got 3"),
+        ({"language": "xx"}, "no keyboard for language 'xx'"),
+        ({"costs": {"near": 1}}, "settings.costs: expected near, other"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, change, message):
+    whole = {"format": 1, "words": {"a": 1}, "settings": dataclasses.asdict(SETTINGS)}
+    top = {key: value for key, value in change.items() if key in whole}
+    whole["settings"] |= {key: value for key, value in change.items() if key not in whole}
+    (tmp_path / FILE).write_text(json.dumps(whole | top), encoding="utf-8")
+    with pytest.raises(ValueError, match=FILE) as error:
+        read_speller(tmp_path)
+    assert message in str(error.value)

@@ -1,0 +1,116 @@
+"""Tests what texts are read as: typing errors, spaces, leet; and what stays as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from charlm.text.noise import Noise, Noiser
+from charlm.text.noise.edits import Edit, NoisedText
+from charlm.text.speller import Lexicon, Speller, SpellerSettings
+
+SENTENCE = "the old service will launch as a subscription for people who want to read before 1990s b2b"
+COUNTS = {word: 1000 / rank for rank, word in enumerate(SENTENCE.split(), 2)} | {"then": 10, "forest": 1}
+
+
+@pytest.fixture(scope="module")
+def speller():
+    return Speller(Lexicon(COUNTS), SpellerSettings(unknown=9.0, letter=1.0))
+
+
+def likeliest(speller, text):
+    """Returns the text with the likeliest words."""
+    return NoisedText.of(text, [Edit(r.start, r.end, r.words[0][0]) for r in speller.read(text)]).text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("teh old servcie", "the old service"),
+        ("(Teh) old, servcie!", "(the) old, service!"),
+        ("a subscirption for poeple", "a subscription for people"),
+        ("peoplewho want to read", "people who want to read"),
+        ("who wa nt to read", "who want to read"),
+        ("serv ice, then", "service, then"),
+        ("a $ub5cr!pt1on", "a subscription"),
+        ("s3rv1ce!", "service!"),
+        ("who  want\tto\nraed", "who  want\tto\nread"),
+    ],
+)
+def test_misspelled_words_are_read_as_known_ones(speller, text, expected):
+    assert likeliest(speller, text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        SENTENCE,
+        SENTENCE.upper(),
+        "1990s b2b 42 3.14 ...",
+        "Zaporizhzhia",
+        "日本語 привет",
+        "\ud800",
+        "x",
+        "@$!",
+    ],
+)
+def test_other_text_stays(speller, text):
+    assert speller.read(text) == []
+
+
+def test_several_words_stay_possible_and_their_probabilities_follow_frequency_and_edits(speller):
+    (reading,) = speller.read("thn")
+    found = dict(reading.words)
+    assert next(iter(found)) == "the"
+    assert found["the"] > found["then"] > 0
+    assert sum(found.values()) == pytest.approx(1)
+    rarer = Speller(Lexicon({**COUNTS, "the": 1}), speller.settings)
+    assert rarer.read("thn")[0].words[0][0] == "then"
+
+
+def test_the_number_of_words_is_limited(speller):
+    one = Speller(speller.lexicon, dataclasses.replace(speller.settings, kept=1))
+    assert one.read("thn")[0].words == (("the", 1.0),)
+
+
+def test_the_dearer_unknown_words_are_the_more_of_them_are_corrected(speller):
+    dear = Speller(speller.lexicon, dataclasses.replace(speller.settings, unknown=60.0))
+    assert speller.read("orbst") == []
+    assert dear.read("orbst")[0].words[0][0] in COUNTS
+
+
+def test_known_words_are_not_run_together(speller):
+    assert speller.read("want to read for old") == []
+    assert Speller(Lexicon({**COUNTS, "oldservice": 1}), speller.settings).read("old service") == []
+
+
+def test_words_are_compared_in_their_normal_form():
+    speller = Speller(Lexicon(COUNTS), normalized=lambda text: text.lower().replace("é", "e"))
+    assert speller.read("Sérvice") == []
+    assert likeliest(speller, "Sérvcie") == "service"
+
+
+@pytest.mark.parametrize("kind", ["charbert", "keyboard", "swap", "drop", "insert", "leet", "spaces"])
+def test_most_noise_is_taken_back(speller, kind):
+    before = after = 0
+    for key in range(40):
+        noised = Noiser(Noise(kind, 0.1 if kind != "charbert" else 0.5), 0).text(SENTENCE, key).text
+        before += noised == SENTENCE
+        after += likeliest(speller, noised) == SENTENCE
+    assert after > before + 5
+
+
+@given(st.text("teh rsvic3$!.,'-é\ud800日\u0301 ", max_size=40))
+def test_readings_are_ascending_parts_of_any_text(text):
+    speller = Speller(Lexicon(COUNTS))
+    place = 0
+    for reading in speller.read(text):
+        assert place <= reading.start < reading.end <= len(text)
+        assert reading.words
+        assert sum(share for _, share in reading.words) == pytest.approx(1)
+        place = reading.end
