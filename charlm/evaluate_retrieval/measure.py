@@ -30,7 +30,7 @@ from charlm.evaluate_retrieval.settings import (
 )
 from charlm.metrics import paired_bootstrap, per_query_retrieval, score_from_statistics, score_of
 from charlm.search.vectors import digest_of, identity, vectors_of
-from charlm.text.defences import Defence, SymSpell, defence_of, parsed, words_in
+from charlm.text.defences import Defence, defence_of, parsed
 from charlm.text.noise import Noiser
 from charlm.text.noise.misspellings import Misspellings
 
@@ -122,9 +122,9 @@ class Bench:
         self.systems = list(self._systems())
 
     def _chain(self, spec: str) -> list[Defence]:
+        texts = self._data.documents.values()
         parts = parsed(spec, RIVALS)
-        words = words_in(self._data.documents.values()) if WITH_WORDS in parts else None
-        return [SymSpell(words) if part == WITH_WORDS else defence_of(part, RIVALS) for part in parts]
+        return [WITH_WORDS[part](texts) if part in WITH_WORDS else defence_of(part, RIVALS) for part in parts]
 
     def _systems(self) -> Iterator[System]:
         shared = self._embedded(load(self._settings.documents)) if self._settings.documents else None

@@ -6,23 +6,31 @@ Open it to add an option, or a spelling corrector that only retrieval can have.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from charlm.core.types import JsonObject
-from charlm.text.defences import Entry, SymSpell, parsed
+from charlm.text.defences import Defence, Entry, SymSpell, parsed, words_in
 from charlm.text.noise import KINDS, Noise
+from charlm.text.speller.defence import NoisyChannel
 from charlm.wordrec.defences import KNOWN
 
 ALL = "all"
 RECALLS = (10, 100)  # the values of K of recall@K
 SCORES = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
-WITH_WORDS = "symspell-index"  # it needs the documents, so it is no entry of `KNOWN`
+# These are made from the documents, so they are no entries of `KNOWN`.
+WITH_WORDS: Mapping[str, Callable[[Iterable[str]], Defence]] = MappingProxyType(
+    {
+        "symspell-index": lambda texts: SymSpell(words_in(texts)),
+        "speller-index": NoisyChannel.of_texts,
+    }
+)
 RIVALS: Mapping[str, Entry] = MappingProxyType(
     {
         **KNOWN,
-        WITH_WORDS: Entry(SymSpell, "SymSpell that also knows every word of the documents", "symspellpy"),
+        "symspell-index": Entry(SymSpell, "SymSpell that also knows every word of the documents", "symspellpy"),
+        "speller-index": Entry(NoisyChannel, "the likeliest word of the documents, by frequency and slips"),
     }
 )
 

@@ -36,8 +36,12 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
     pretrained = from_pretrained(here(model))
     if pretrained.head in FINE_TUNED or "task" in pretrained.metadata:
         raise ValueError(f"--model={model}: it predicts labels; expected a model that makes vectors of texts")
+    if (pretrained.folder / FILE).is_file():
+        raise ValueError(f"--model={model}: it has a speller already; expected the encoder that it was made of")
     read = [text for path in texts for text in read_texts("--texts", path)]
     words = counted(read, pretrained.tokenizer().normalized)
+    if texts and not words:
+        raise ValueError(f"--texts={' '.join(texts)}: no words in {len(read):,} texts")
     # It says what does not fit, before anything is written.
     family(pretrained.family).get_predictor().with_speller(pretrained, StoredSpeller(words, settings))
     with new_folder(output) as folder:

@@ -1,4 +1,4 @@
-"""The defences that commands know: those of `charlm.text.defences`, and a word recogniser that the user has trained.
+"""The defences that commands know: those of `charlm.text.defences`, a speller of your words, and a word recogniser.
 
 `--defence` of `charlm.robustness` and `charlm.evaluate_retrieval` reads this table, which needs no JAX. Open it to
 change what may follow "wordrec:".
@@ -12,7 +12,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from charlm.core.nearest import did_you_mean
+from charlm.data.lines import numbered_lines
 from charlm.text.defences import DEFENCES, Defence, Entry
+from charlm.text.speller.defence import NoisyChannel
 
 TAKES = "FOLDER[,neutral=WORD | ,background=FOLDER]"
 _OPTIONS = ("neutral", "background")
@@ -58,9 +60,24 @@ def _recognition(argument: str) -> Defence:
     return WordRecognition(TrainedRecogniser.load(said.folder, key), said.neutral, background)
 
 
+def _speller(path: str) -> Defence:
+    return NoisyChannel.of_texts(line for _, line in numbered_lines(path))
+
+
+def _check_file(path: str) -> None:
+    if not Path(path).is_file():
+        raise ValueError(f"--defence=speller:{path}: there is no such file; expected a text whose words are known")
+
+
 KNOWN: Mapping[str, Entry] = MappingProxyType(
     {
         **DEFENCES,
+        "speller": Entry(
+            _speller,
+            "the likeliest of the words of a text, by frequency and slips of the keyboard",
+            takes="FILE",
+            check=_check_file,
+        ),
         "wordrec": Entry(
             _recognition,
             "a word recogniser of yours (charlm wordrec train)",

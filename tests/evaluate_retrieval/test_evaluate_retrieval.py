@@ -156,6 +156,15 @@ def test_a_speller_that_knows_the_documents(beir, tmp_path):
     assert [one.spec for one in bench.systems] == ["", "symspell", "symspell-index"]
 
 
+def test_the_noisy_channel_knows_the_documents(beir, tmp_path):
+    (beir / "corpus.jsonl").write_text('{"_id": "a", "text": "Zyzzogeton flies"}\n', encoding="utf-8")
+    (beir / "qrels" / "test.tsv").write_text("1\ta\t1\n", encoding="utf-8")
+    models, defence = (str(release("bert")),), ("nfkc+speller-index",)
+    settings = RetrievalSettings(models=models, beir=str(beir), out=str(tmp_path), defence=defence)
+    bench = Bench(settings, read_beir(beir))
+    assert bench.corrected(["a Zyzog3ton fleis", "flies"], defence[0]) == ["a Zyzzogeton flies", "flies"]
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

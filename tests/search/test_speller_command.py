@@ -73,6 +73,17 @@ def test_bad_input_is_told_in_a_line_and_nothing_is_written(tmp_path, capsys, mo
     assert not (tmp_path / "reader").exists()
 
 
+def test_texts_without_words_and_a_second_speller_are_refused(tmp_path, capsys):
+    (tmp_path / "none.txt").write_text("12 34 !!\n", encoding="utf-8")
+    make = ["speller", f"--model={release('bert')}", f"--output={tmp_path}/reader"]
+    assert main([*make, f"--texts={tmp_path}/none.txt"]) == 1
+    assert "no words in 1 texts" in capsys.readouterr().err
+    assert main(make) == 0
+    assert main(["speller", f"--model={tmp_path}/reader", f"--output={tmp_path}/other"]) == 1
+    assert "it has a speller already" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_folder_that_exists_is_left_alone(tmp_path, capsys):
     (tmp_path / "mine").write_text("x", encoding="utf-8")
     assert main(["speller", f"--model={release('bert')}", f"--output={tmp_path}"]) == 1

@@ -1,13 +1,15 @@
 """A BERT that reads misspelled words as the words that they may mean, with the speller whose file lies beside it.
 
 Where a speller (`charlm.text.speller`) reads a word as others, the transformer reads the mean of their rows of the
-table, weighed by how likely each is. If the likeliest has several pieces, it reads these. Nothing is learned, and all
-other positions are those of the model itself. Open it to change what the transformer reads in place of a word.
+table, weighed by how likely each is. Words of several pieces are left out of it; if one is the likeliest, it is read
+alone. Letters of other scripts that look like ASCII are read as these. Nothing is learned, and all other positions are
+those of the model itself. Open it to change what the transformer reads in place of a word.
 """
 
 from __future__ import annotations
 
 import copy
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -28,10 +30,12 @@ from charlm.text.defences import Normal
 from charlm.text.noise.edits import Edit, NoisedText
 from charlm.text.speller import Lexicon, Reading, Speller, mixed
 from charlm.text.speller.files import StoredSpeller, read_speller
+from charlm.text.speller.reading import SHORTEST
 from charlm.text.subwords import SubwordTokenizer
 
 _FIRST = 3  # the rank of the most frequent word, by Zipf's law, as if that many were more frequent
-_LETTER = 1 / 50  # the weight of each single letter, of which a table does not say how frequent it is
+# Weights of words of one letter, and of other single letters, of which a table does not say how frequent they are.
+_ONE, _LETTER = 1 / 5, 1 / 3000
 NO_FILLS = "it reads through a speller, which makes vectors of texts; take the model without it to fill gaps"
 
 
@@ -52,8 +56,11 @@ def table_words(tokenizer: SubwordTokenizer) -> dict[str, float]:
         look = tokenizer.surface(index)
         if look is None or not look.whole or not look.starts_word or not look.chars.isalpha():
             continue
-        rank += len(look.chars) > 1
-        found[look.chars] = 1 / rank if len(look.chars) > 1 else _LETTER
+        if len(look.chars) == 1:
+            found[look.chars] = _ONE if look.chars in SHORTEST else _LETTER
+            continue
+        rank += 1
+        found[look.chars] = 1 / rank
     return found
 
 
@@ -147,15 +154,21 @@ class RespelledPredictor(SubwordPredictor):
 
     def _texts(self, texts: Sequence[str]) -> list[Text]:
         """Returns the pieces of texts as they are read, with offsets in the texts as they are written."""
-        normal = [self._normal.text(text, 0) for text in texts]
+        normal = [
+            NoisedText.of(text, [edit for edit in self._normal.edits(text) if _is_letter(text, edit)]) for text in texts
+        ]
         readings = [self._speller.read(one.text) for one in normal]
         read = [
-            NoisedText.of(one.text, [Edit(r.start, r.end, r.words[0][0]) for r in found])
+            NoisedText.of(one.text, [edit for reading in found for edit in reading.edits(one.text)])
             for one, found in zip(normal, readings, strict=True)
         ]
         items = self.tokenizer.encode_batch([one.text for one in read])
         parts = zip(texts, normal, readings, read, map(text_of, items), strict=True)
         return [self._written(*part) for part in parts]
+
+    def _plain(self, text: str) -> NoisedText:
+        """Returns a text with letters that look like others, and without what is invisible."""
+        return NoisedText.of(text, [edit for edit in self._normal.edits(text) if _is_letter(text, edit)])
 
     def _written(
         self, text: str, normal: NoisedText, readings: Sequence[Reading], read: NoisedText, pieces: Text
@@ -188,3 +201,9 @@ class RespelledPredictor(SubwordPredictor):
         stack = next(stack for name, stack in stacks.items() if name.startswith("bert"))
         about = f"{self._about_pieces} Misspelled words are read as the words that they may mean."
         return [AttentionView("Between pieces", about, (self._map(stack, names),))]
+
+
+def _is_letter(text: str, edit: Edit) -> bool:
+    """Whether a normalisation changes a letter, or takes away what is invisible; signs such as ½ and … stay."""
+    old = text[edit.start : edit.end]
+    return any(char.isalpha() or unicodedata.category(char) in ("Cf", "Mn") for char in old)

@@ -52,24 +52,25 @@ def typing_costs(typed: str, codes_KC: np.ndarray, keyboard: Keyboard, costs: Co
     repeats_KC = np.zeros((K, C), bool)
     repeats_KC[:, 1:] = codes_KC[:, 1:] == codes_KC[:, :-1]
     drop_KC = np.where(repeats_KC, costs.repeat, costs.drop) + first_C
-    # rows[t][:, c]: the cost of typing t letters for the first c of the word
-    rows = [np.concatenate([np.zeros((K, 1)), np.cumsum(drop_KC, axis=1)], axis=1)]
+    # row[:, c]: the cost of typing the first t letters for the first c of the word
+    row = np.concatenate([np.zeros((K, 1)), np.cumsum(drop_KC, axis=1)], axis=1)
+    earlier = row
     for t, code in enumerate(typed_T):
-        before = rows[-1]
         same_KC = codes_KC == code
-        other_KC = np.where(np.isin(codes_KC, near_T[t]), costs.near, costs.other) + first_C
+        near_KC = (codes_KC[..., None] == near_T[t]).any(axis=-1)
+        other_KC = np.where(near_KC, costs.near, costs.other) + first_C
         insert = _insertion(typed_T, near_T, t, costs)
-        best = np.minimum(before[:, :-1] + np.where(same_KC, 0.0, other_KC), before[:, 1:] + insert)
+        best = np.minimum(row[:, :-1] + np.where(same_KC, 0.0, other_KC), row[:, 1:] + insert)
         if t:
             swapped = (codes_KC[:, :-1] == code) & (codes_KC[:, 1:] == typed_T[t - 1]) & ~repeats_KC[:, 1:]
-            swap_KC = rows[-2][:, :-2] + costs.swap + first_C[:-1]
+            swap_KC = earlier[:, :-2] + costs.swap + first_C[:-1]
             best[:, 1:] = np.minimum(best[:, 1:], np.where(swapped, swap_KC, np.inf))
-        row = np.empty((K, C + 1))
-        row[:, 0] = before[:, 0] + insert
+        following = np.empty((K, C + 1))
+        following[:, 0] = row[:, 0] + insert
         for c in range(C):
-            row[:, c + 1] = np.minimum(best[:, c], row[:, c] + drop_KC[:, c])
-        rows.append(row)
-    return rows[-1][np.arange(K), (codes_KC != 0).sum(axis=1)]
+            following[:, c + 1] = np.minimum(best[:, c], following[:, c] + drop_KC[:, c])
+        earlier, row = row, following
+    return row[np.arange(K), (codes_KC != 0).sum(axis=1)]
 
 
 def _insertion(typed_T: list[int], near_T: list[np.ndarray], t: int, costs: Costs) -> float:

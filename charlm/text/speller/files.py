@@ -9,7 +9,6 @@ The words of the encoder's own table are not in the file: its tokenizer has them
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +20,12 @@ from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.speller.channel import Costs
-from charlm.text.speller.reading import SpellerSettings
+from charlm.text.speller.reading import MARKS, SpellerSettings
 
 FILE = "speller.json"
 FORMAT = 1
 _WORD = re.compile(r"[^\W\d_]+")
-_MARKS = ".,;:!?\"'()[]{}“”’‘"
+_MOST = 1e15  # of a count or a cost
 
 
 class StoredSpeller(NamedTuple):
@@ -44,15 +43,18 @@ class StoredSpeller(NamedTuple):
 def counted(texts: Iterable[str], normalized: Callable[[str], str]) -> Counter[str]:
     """Returns how often texts have each run of letters, and each word of letters and digits.
 
+    A single letter counts where it stands alone, and not as a part of "it's" or "e.g.".
+
     Args:
       normalized: the form in which words are compared.
     """
     found: Counter[str] = Counter()
     for text in texts:
         form = normalized(text)
-        found.update(_WORD.findall(form))
-        cores = (word.strip(_MARKS) for word in form.split() if any(map(str.isdigit, word)))
-        found.update(core for core in cores if any(map(str.isalpha, core)))
+        found.update(word for word in _WORD.findall(form) if len(word) > 1)
+        cores = [chunk.strip(MARKS) for chunk in form.split()]
+        found.update(core for core in cores if len(core) == 1 and core.isalpha())
+        found.update(core for core in cores if any(map(str.isdigit, core)) and any(map(str.isalpha, core)))
     return found
 
 
@@ -67,7 +69,7 @@ def read_speller(folder: Path) -> StoredSpeller | None:
     if not path.is_file():
         return None
     found = read_object(path)
-    if found.get("format") != FORMAT:
+    if type(found.get("format")) is not int or found["format"] != FORMAT:
         raise ValueError(f"{path}: format {found.get('format')!r}, expected {FORMAT}")
     words, settings = found.get("words"), found.get("settings")
     if not isinstance(words, dict) or not all(word and _is_count(count) for word, count in words.items()):
@@ -89,20 +91,25 @@ def _settings(found: Json, path: Path) -> SpellerSettings:
 
 def _check(found: Json, usual: JsonObject, name: str, path: Path) -> None:
     if not isinstance(found, dict) or set(found) != set(usual):
-        raise ValueError(f"{path}: {name}: expected {', '.join(usual)}")
+        raise ValueError(f"{path}: {name}: expected {', '.join(usual)}; charlm search speller makes it anew")
     for key, value in usual.items():
         if isinstance(value, dict):
             _check(found[key], value, f"{name}.{key}", path)
         elif isinstance(value, str):
             if not isinstance(found[key], str):
                 raise ValueError(f"{path}: {name}.{key}: expected a text, got {found[key]!r}")
-        elif not _is_count(found[key], 1 if isinstance(value, int) else 0) or (
-            isinstance(value, int) and not isinstance(found[key], int)
-        ):
-            kind = "a whole number of at least 1" if isinstance(value, int) else "a positive number"
+        elif not (_is_whole(found[key]) if isinstance(value, int) else _is_number(found[key])):
+            kind = "a whole number of at least 1" if isinstance(value, int) else "a number"
             raise ValueError(f"{path}: {name}.{key}: expected {kind}, got {found[key]!r}")
 
 
-def _is_count(value: Json, least: float = 0) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return number and (value >= least if least else value > 0)
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST <= value <= _MOST
+
+
+def _is_count(value: Json) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_whole(value: Json) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0

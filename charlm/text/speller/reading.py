@@ -12,16 +12,33 @@ import functools
 import math
 import re
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
+from charlm.text.noise.edits import Edit
 from charlm.text.noise.evasion import LEET
 from charlm.text.noise.keyboards import AUTO, keyboard_for
 from charlm.text.speller.channel import Costs, typing_costs
-from charlm.text.speller.lexicon import Lexicon
+from charlm.text.speller.lexicon import LONGEST, Lexicon
 
-MORE_WITH_WORDS = 9.0  # nats by which an unknown word costs more if the words of the documents are known
+MORE_WITH_WORDS = 5.0  # nats by which an unknown word costs more if the words of the documents are known
+
+
+SHORTEST = ("a", "i")  # words of one letter, which are never a part of the word beside them if that is known
+MARKS = ".,;:!?\"'()[]{}“”’‘"
+# Without their apostrophe these look like slips for the word before it, which often says the opposite.
+CONTRACTIONS = MappingProxyType(
+    {
+        word.replace("'", ""): word
+        for word in (
+            "aren't", "can't", "couldn't", "didn't", "doesn't", "don't", "hadn't", "hasn't", "haven't", "i'm", "i've",
+            "isn't", "mustn't", "shouldn't", "that's", "they're", "they've", "wasn't", "we've", "weren't", "what's",
+            "won't", "wouldn't", "you're", "you've",
+        )
+    }
+)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +48,10 @@ class SpellerSettings:
     Attributes:
       prior: what the negative log-probability of a known word is multiplied by.
       unknown, letter: cost of an unknown word, and of each of its letters.
+      capital: what an unknown word with a capital costs less, since it is more often a name.
+      ending: what a known word with a common ending costs beside both.
       space: cost of a space that is missing or too many.
+      case: cost of a missing space before a capital behind a small letter ("wasNASA").
       sign: cost of a sign or digit that stands for a letter.
       odd: cost of a sign or digit within or beside a word if it does not.
       candidates: how many words near a typed one are weighed.
@@ -41,9 +61,12 @@ class SpellerSettings:
     """
 
     prior: float = 0.8
-    unknown: float = 9.5
+    unknown: float = 10.0
     letter: float = 0.9
-    space: float = 5.0
+    capital: float = 2.0
+    ending: float = 0.0
+    space: float = 3.5
+    case: float = 1.0
     sign: float = 1.0
     odd: float = 3.0
     candidates: int = 200
@@ -69,11 +92,28 @@ class Reading(NamedTuple):
     end: int
     words: tuple[tuple[str, float], ...]
 
+    def edits(self, text: str) -> list[Edit]:
+        """Returns the edits that write the likeliest words: only the spaces, if nothing else is missing."""
+        old, new = text[self.start : self.end], self.words[0][0]
+        if " " in new and new.replace(" ", "") == old.lower():
+            spaces = [place for place, char in enumerate(new) if char == " "]
+            places = [self.start + place - before for before, place in enumerate(spaces)]
+            return [Edit(place, place, " ") for place in places]
+        return [Edit(self.start, self.end, new)]
+
 
 class _Found(NamedTuple):
-    """The ways to read a stretch, cheapest first; `readings` is empty if it stays as it is."""
+    """The cheapest way to read a stretch; without readings it stays as it is."""
 
     cost: float
+    readings: tuple[Reading, ...] = ()
+
+
+class _Step(NamedTuple):
+    """The cheapest way to read a text up to some place: what is added to the step before, by its number."""
+
+    cost: float
+    before: int
     readings: tuple[Reading, ...]
 
 
@@ -100,38 +140,46 @@ class Speller:
     def read(self, text: str) -> list[Reading]:
         """Returns the parts of a text that are read as other words, ascending."""
         chunks = [(match.start(), match[0]) for match in _CHUNK.finditer(text)]
-        # best[n]: the cheapest reading of the first n chunks
-        best = [_Found(0.0, ())]
+        steps = [_Step(0.0, 0, ())]  # steps[n]: up to the first n chunks
         for n, (start, chunk) in enumerate(chunks):
-            own = self._chunk(chunk)
-            found = _Found(best[n].cost + own.cost, (*best[n].readings, *_moved(own.readings, start)))
+            if not n or chunks[n - 1][1][-1] in _ENDS:  # the capital of a sentence makes no name
+                chunk = chunk[:1].lower() + chunk[1:] if len(chunk[:1].lower()) == 1 else chunk
+            own = self._chunk(chunk) if len(chunk) <= _LONGEST_CHUNK else _Found(0.0)
+            step = _Step(steps[n].cost + own.cost, n, _moved(own.readings, start))
             joined = self._joined(text, chunks[n - 1], (start, chunk)) if n else None
-            if joined is not None and best[n - 1].cost + joined.cost < found.cost:
-                found = _Found(best[n - 1].cost + joined.cost, (*best[n - 1].readings, *joined.readings))
-            best.append(found)
-        return list(best[-1].readings)
+            if joined is not None and steps[n - 1].cost + joined.cost < step.cost:
+                step = _Step(steps[n - 1].cost + joined.cost, n - 1, joined.readings)
+            steps.append(step)
+        found, place = [], len(chunks)
+        while place:
+            found.append(steps[place].readings)
+            place = steps[place].before
+        return [reading for readings in reversed(found) for reading in readings]
 
     def _joined(self, text: str, one: tuple[int, str], other: tuple[int, str]) -> _Found | None:
         """Returns two chunks read as one word; None if they cannot be.
 
-        Two known words are joined only if one is a single letter. Only if none is known may the whole have edits.
+        Only if none of the two is known may the whole have edits, and then it has to be long enough to tell much.
         """
         (start, first), (begin, second) = one, other
+        if max(len(first), len(second)) > LONGEST:
+            return None
         head, tail = _HEAD.fullmatch(first), _TAIL.fullmatch(second)
-        if not head or not tail or begin - start - len(first) != 1:
+        if not head or not tail or text[start + len(first) : begin] != " ":
             return None
         words = head[1], tail[1]
-        known = sum(map(self._is_known, words))
-        if known == len(words) and min(map(len, words)) > 1:
+        whole, is_one = "".join(words), self._is_known("".join(words))
+        known = [word for word in words if self._is_known(word)]
+        if known and (not is_one or (len(known) == len(words) and any(word.lower() in SHORTEST for word in known))):
             return None
-        whole = "".join(words)
-        found = self._word(whole) if not known or self._is_known(whole) else _Found(0.0, ())
-        if not found.readings and not self._is_known(whole):
+        if not is_one and len(whole) < _LEAST_EDITED:
+            return None
+        found = self._word(whole)
+        if not found.readings and not is_one:
             return None
         begins, ends = start + head.start(1), begin + tail.end(1)
-        readings = found.readings or (Reading(0, 0, ((self._form(whole), 1.0),)),)
-        cost = found.cost + self.settings.space
-        return _Found(cost, tuple(one._replace(start=begins, end=ends) for one in readings))
+        meant = found.readings[0].words if found.readings else ((self._form(whole), 1.0),)
+        return _Found(found.cost + self.settings.space, (Reading(begins, ends, meant),))
 
     def _is_known(self, word: str) -> bool:
         return self._form(word) in self.lexicon
@@ -145,47 +193,63 @@ class Speller:
 
     def _of_chunk(self, chunk: str) -> _Found:
         """Returns how characters without space between them are read; places count from the first of them."""
-        words = list(_WORD.finditer(chunk))
-        if not words:
-            return _Found(0.0, ())
-        if self._is_known(chunk):
-            return _Found(self._cost(self._form(chunk)), ())
-        parts = [(match.start(), self._word(match[0])) for match in words]
-        odd = sum(1 for match in _BESIDE.finditer(chunk))
-        plain = _Found(
-            sum(found.cost for _, found in parts) + self.settings.odd * odd,
-            tuple(one for start, found in parts for one in _moved(found.readings, start)),
-        )
-        signed = min(self._signed(chunk), key=lambda found: found.cost, default=plain)
-        return signed if signed.cost < plain.cost else plain
+        core = chunk.strip(MARKS)
+        if core and self._is_known(core):
+            return _Found(self._cost(self._form(core)))
+        if _ADDRESS.search(chunk):
+            return _Found(0.0)
+        cost, readings = 0.0, []
+        for match in _RUN.finditer(chunk):
+            found = self._of_run(match[0])
+            cost += found.cost
+            readings += _moved(found.readings, match.start())
+        return _Found(cost, tuple(readings))
 
-    def _signed(self, chunk: str) -> Iterator[_Found]:
-        """Yields the ways to read a chunk in which signs or digits stand for letters."""
-        for match in {(m.start(), m[0]): m for m in (_SIGNED.search(chunk), _INNER.search(chunk)) if m}.values():
-            signs = [place for place, char in enumerate(match[0]) if char in _LETTERS]
-            if not signs or len(signs) == len(match[0]) or len(match[0]) < 3:
+    def _of_run(self, run: str) -> _Found:
+        """Returns how letters, digits and signs are read that touch each other."""
+        parts = list(_WORD.finditer(run))
+        if not parts:
+            return _Found(0.0)
+        # Letters beside a digit are a part of a name such as THX1138, and stay; beside other signs they are words.
+        read = [(one.start(), self._word(one[0]), _BESIDE_DIGIT.search(run, *_around(one, run))) for one in parts]
+        plain = _Found(
+            sum(found.cost for _, found, _ in read) + self.settings.odd * sum(1 for _ in _ODD.finditer(run)),
+            tuple(one for start, found, digit in read if not digit for one in _moved(found.readings, start)),
+        )
+        return min([plain, *self._signed(run)], key=lambda found: found.cost)
+
+    def _signed(self, run: str) -> Iterator[_Found]:
+        """Yields the ways to read a run in which signs or digits stand for letters."""
+        inner = _INNER.search(run)
+        for start, signed in {0: run, inner.start() if inner else 0: inner[0] if inner else run}.items():
+            signs = sum(char in _LETTERS for char in signed)
+            if not 0 < signs < len(signed) or not 3 <= len(signed) <= LONGEST or signs > _MOST_SIGNS:
                 continue
-            for decoded in _decoded(match[0]):
+            for decoded in _decoded(signed):
                 found = self._word(decoded)
-                known = self._is_known(decoded)
-                if not known and (not found.readings or len(decoded) < 5):
+                if not self._is_known(decoded) and (not found.readings or len(decoded) < _LEAST_EDITED):
                     continue
-                readings = found.readings or (Reading(0, 0, ((self._form(decoded), 1.0),)),)
-                cost = found.cost + self.settings.sign * len(signs)
-                yield _Found(cost, tuple(one._replace(start=match.start(), end=match.end()) for one in readings))
+                meant = found.readings[0].words if found.readings else ((self._form(decoded), 1.0),)
+                cost = found.cost + self.settings.sign * signs
+                yield _Found(cost, (Reading(start, start + len(signed), meant),))
 
     def _of_word(self, word: str) -> _Found:
         """Returns how letters are read."""
         form, s = self._form(word), self.settings
         if form in self.lexicon:
-            return _Found(self._cost(form), ())
-        unknown = s.unknown + s.letter * len(form)
-        if len(form) < 2 or not form.isalpha():
-            return _Found(unknown, ())
-        ways = [*self._near(form), *self._cut(form)]
+            return _Found(self._cost(form))
+        if form in CONTRACTIONS:
+            return _Found(s.costs.drop + s.unknown / 2, (Reading(0, len(word), ((CONTRACTIONS[form], 1.0),)),))
+        unknown = s.unknown + s.letter * len(form) - s.capital * any(map(str.isupper, word))
+        derived = self.lexicon.derived(form)
+        if derived is not None:
+            unknown = min(unknown, s.prior * derived + s.ending)
+        if not 2 <= len(form) <= LONGEST or not form.isalpha():
+            return _Found(unknown)
+        ways = [*self._near(form), *self._cut(form, word)]
         ways = sorted((cost, other) for cost, other in ways if cost < unknown)[: s.kept]
         if not ways:
-            return _Found(unknown, ())
+            return _Found(unknown)
         weights = [math.exp(ways[0][0] - cost) for cost, _ in ways]
         total = sum(weights)
         found = tuple((other, weight / total) for (_, other), weight in zip(ways, weights, strict=True))
@@ -202,32 +266,51 @@ class Speller:
         for place in np.argsort(cost_K, kind="stable")[: self.settings.kept].tolist():
             yield float(cost_K[place]), words[place]
 
-    def _cut(self, form: str) -> Iterator[tuple[float, str]]:
-        """Yields the cheapest way to read letters as several known words run together, if there is one."""
+    def _cut(self, form: str, word: str) -> Iterator[tuple[float, str]]:
+        """Yields the cheapest way to read letters as several known words run together, if there is one.
+
+        Args:
+          word: the letters in the case in which they are written.
+        """
+        spaces = [self.settings.space] * len(form)
+        if len(form) == len(word):
+            for place in range(1, len(word)):
+                if word[place - 1].islower() and word[place].isupper():
+                    spaces[place] = self.settings.case
         best: list[tuple[float, tuple[str, ...]] | None] = [(0.0, ())]
         for end in range(1, len(form) + 1):
             ways = []
             for start in range(max(0, end - _LONGEST_PART), end):
                 before, part = best[start], form[start:end]
                 if before is not None and part in self.lexicon:
-                    cost = before[0] + self._cost(part) + (self.settings.space if start else 0.0)
+                    cost = before[0] + self._cost(part) + (spaces[start] if start else 0.0)
                     ways.append((cost, (*before[1], part)))
             best.append(min(ways, default=None))
         if (whole := best[-1]) is not None:
             yield whole[0], " ".join(whole[1])
 
 
+_LETTERS = {sign: tuple(char for char, signs in LEET.items() if sign in signs) for sign in set("".join(LEET.values()))}
+_SIGN = "".join(map(re.escape, sorted(_LETTERS)))
 _CHUNK = re.compile(r"\S+")
 _WORD = re.compile(r"[^\W\d_]+")
-_LETTERS = {sign: tuple(char for char, signs in LEET.items() if sign in signs) for sign in set("".join(LEET.values()))}
-_SIGN = "".join(map(re.escape, sorted(sign for sign in _LETTERS)))
 _HEAD = re.compile(r"[\"'(\[“‘]*([^\W\d_]+)")  # a word that may go on in the next chunk
-_TAIL = re.compile(r"([^\W\d_]+)[\"'.,;:!?)\]”’]*")
-_SIGNED = re.compile(rf"(?:[^\W\d_]|[{_SIGN}])+")
+_TAIL = re.compile(r"([^\W\d_]+)[\"'.,;:!?)\]}”’]*")
+_RUN = re.compile(rf"(?:[^\W\d_]|[{_SIGN}])+")
 _INNER = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{_SIGN}])*[^\W\d_]")  # without signs at the ends, which may be punctuation
-_BESIDE = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SIGN}](?=[^\W\d_])")
+_ODD = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SIGN}](?=[^\W\d_])")
+_BESIDE_DIGIT = re.compile(r"\d")
+_ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]{2}")
+_ENDS = ".!?"  # of sentences
+_LONGEST_CHUNK = 400  # characters; what is longer is no text that somebody typed, and stays as it is
 _LONGEST_PART = 20
-_MOST_DECODED = 8
+_LEAST_EDITED = 5  # letters of what is read with edits as well as with spaces or signs
+_MOST_DECODED, _MOST_SIGNS = 8, 8
+
+
+def _around(part: re.Match[str], run: str) -> tuple[int, int]:
+    """Returns the range of a part with the characters before and behind it."""
+    return max(0, part.start() - 1), min(len(run), part.end() + 1)
 
 
 def _decoded(signed: str) -> list[str]:

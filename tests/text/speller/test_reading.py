@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from charlm.text.noise import Noise, Noiser
-from charlm.text.noise.edits import Edit, NoisedText
+from charlm.text.noise.edits import NoisedText
 from charlm.text.speller import Lexicon, Speller, SpellerSettings
 
 SENTENCE = "the old service will launch as a subscription for people who want to read before 1990s b2b"
@@ -23,7 +24,7 @@ def speller():
 
 def likeliest(speller, text):
     """Returns the text with the likeliest words."""
-    return NoisedText.of(text, [Edit(r.start, r.end, r.words[0][0]) for r in speller.read(text)]).text
+    return NoisedText.of(text, [edit for reading in speller.read(text) for edit in reading.edits(text)]).text
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,9 @@ def likeliest(speller, text):
         ("a $ub5cr!pt1on", "a subscription"),
         ("s3rv1ce!", "service!"),
         ("who  want\tto\nraed", "who  want\tto\nread"),
+        ("s3rvice,for-$ubscription", "service,for-subscription"),
+        ("wantForest", "want Forest"),
+        ("people dont raed", "people don't read"),
     ],
 )
 def test_misspelled_words_are_read_as_known_ones(speller, text, expected):
@@ -86,7 +90,31 @@ def test_the_dearer_unknown_words_are_the_more_of_them_are_corrected(speller):
 
 def test_known_words_are_not_run_together(speller):
     assert speller.read("want to read for old") == []
-    assert Speller(Lexicon({**COUNTS, "oldservice": 1}), speller.settings).read("old service") == []
+    known = Speller(Lexicon({**COUNTS, "oldservice": 1, "away": 900, "way": 1}), speller.settings)
+    assert known.read("old service a way") == []
+
+
+def test_names_are_dearer_to_change(speller):
+    settings = dataclasses.replace(speller.settings, capital=9.0)
+    cautious = Speller(Lexicon(COUNTS), settings)
+    assert cautious.read("rhead")
+    assert cautious.read("to Rhead") == []
+    assert cautious.read("Rhead")  # the capital is that of a sentence
+    assert cautious.read("to. Rhead")
+
+
+def test_known_words_with_common_endings_stay():
+    stems = ["read", "launch", "want", "people", "service", "old", "will", "then", "forest", "before"]
+    counts = dict.fromkeys([*stems, *(f"{stem}s" for stem in stems), "walk", "wall", "walls"], 50.0)
+    assert Speller(Lexicon(counts)).read("walks") == []
+    assert Speller(Lexicon({word: n for word, n in counts.items() if word[-1] != "s" or word == "walls"})).read("walks")
+
+
+def test_long_texts_take_little_time(speller):
+    start = time.process_time()
+    assert len(speller.read("teh raed " * 20_000)) == 40_000
+    assert speller.read("x" * 100_000) == speller.read("k1" * 50_000) == []
+    assert time.process_time() - start < 20
 
 
 def test_words_are_compared_in_their_normal_form():
@@ -102,7 +130,7 @@ def test_most_noise_is_taken_back(speller, kind):
         noised = Noiser(Noise(kind, 0.1 if kind != "charbert" else 0.5), 0).text(SENTENCE, key).text
         before += noised == SENTENCE
         after += likeliest(speller, noised) == SENTENCE
-    assert after > before + 5
+    assert after >= before + (5 if kind == "drop" else 10)  # a short word without a letter may be many
 
 
 @given(st.text("teh rsvic3$!.,'-é\ud800日\u0301 ", max_size=40))
