@@ -48,7 +48,7 @@ ROOMS = {
     "__main__": "core shorthand",
     "shorthand": "config core.nearest",
     "models": "config core families.family",
-    "export": "convert core families finetune.model tasks",
+    "export": "convert core families finetune.model tasks text.speller.files",
     "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
     "search": "api.model convert core data families text.noise.keyboards text.speller",

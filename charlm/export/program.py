@@ -26,6 +26,7 @@ from charlm.finetune.model import held_params
 from charlm.tasks.classification import Classification
 from charlm.tasks.create import task_of_model
 from charlm.tasks.tagging import Tagging
+from charlm.text.speller.files import FILE as SPELLER
 
 EXAMPLES = ("The cat sat on the mat.", "It did not see teh dog, which is anothr word.")
 TOLERANCE = 1e-5  # relative to the largest number
@@ -103,9 +104,13 @@ def load(path: str | os.PathLike[str]) -> Program:
     """Loads a model, anything that `charlm.from_pretrained` reads, as a program in float32.
 
     Raises:
-      ValueError: there is no model, or its family cannot be exported.
+      ValueError: there is no model, its family cannot be exported, or it reads through a speller.
     """
     pretrained = from_pretrained(path, dtype="float32", attention_kernel="einsum")
+    if (pretrained.folder / SPELLER).is_file():
+        raise ValueError(
+            f"{path} reads through a speller, which no program holds: export the encoder that it was made of"
+        )
     units = units_of(pretrained)
     arrays = family(pretrained.family).get_arrays()(pretrained, units)
     logits = pretrained.head in FINE_TUNED

@@ -9,6 +9,7 @@ import pytest
 from tiny_models import release
 
 import charlm
+from charlm.export import program as export
 from charlm.search.__main__ import main
 from charlm.search.vectors import identity
 from charlm.text.speller.files import FILE, read_speller
@@ -82,6 +83,8 @@ def test_texts_without_words_and_a_second_speller_are_refused(tmp_path, capsys):
     assert main(["speller", f"--model={tmp_path}/reader", f"--output={tmp_path}/other"]) == 1
     assert "it has a speller already" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
+    with pytest.raises(ValueError, match="reads through a speller, which no program holds"):
+        export.load(tmp_path / "reader")
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path, capsys):
