@@ -48,7 +48,7 @@ class SpellerSettings:
     Attributes:
       prior: what the negative log-probability of a known word is multiplied by.
       unknown, letter: cost of an unknown word, and of each of its letters.
-      capital: what an unknown word with a capital costs less, since it is more often a name.
+      capital: what an unknown word costs less for each of its capitals, since it is more often a name.
       ending: what a known word with a common ending costs beside both.
       space: cost of a space that is missing or too many.
       case: cost of a missing space before a capital behind a small letter ("wasNASA").
@@ -159,7 +159,8 @@ class Speller:
     def _joined(self, text: str, one: tuple[int, str], other: tuple[int, str]) -> _Found | None:
         """Returns two chunks read as one word; None if they cannot be.
 
-        Only if none of the two is known may the whole have edits, and then it has to be long enough to tell much.
+        Only if none of the two is known may the whole have edits, and then it has to be long enough to tell much. If
+        both are known, one of them has to be so short that it is more often a piece than a word.
         """
         (start, first), (begin, second) = one, other
         if max(len(first), len(second)) > LONGEST:
@@ -170,7 +171,11 @@ class Speller:
         words = head[1], tail[1]
         whole, is_one = "".join(words), self._is_known("".join(words))
         known = [word for word in words if self._is_known(word)]
-        if known and (not is_one or (len(known) == len(words) and any(word.lower() in SHORTEST for word in known))):
+        if known and not is_one:
+            return None
+        if len(known) == len(words) and (
+            min(map(len, words)) > _LONGEST_PIECE or {*map(str.lower, words)} & {*SHORTEST}
+        ):
             return None
         if not is_one and len(whole) < _LEAST_EDITED:
             return None
@@ -240,7 +245,9 @@ class Speller:
             return _Found(self._cost(form))
         if form in CONTRACTIONS:
             return _Found(s.costs.drop + s.unknown / 2, (Reading(0, len(word), ((CONTRACTIONS[form], 1.0),)),))
-        unknown = s.unknown + s.letter * len(form) - s.capital * any(map(str.isupper, word))
+        unknown = s.unknown + s.letter * len(form) - s.capital * min(sum(map(str.isupper, word)), _MOST_CAPITALS)
+        if len(form) == 2:
+            unknown -= _ABBREVIATED
         derived = self.lexicon.derived(form)
         if derived is not None:
             unknown = min(unknown, s.prior * derived + s.ending)
@@ -304,6 +311,9 @@ _ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]
 _ENDS = ".!?"  # of sentences
 _LONGEST_CHUNK = 400  # characters; what is longer is no text that somebody typed, and stays as it is
 _LONGEST_PART = 20
+_LONGEST_PIECE = 3
+_ABBREVIATED = 3.0  # nats that an unknown word of two letters costs less, since it is more often an abbreviation
+_MOST_CAPITALS = 3  # that tell a name or an abbreviation
 _LEAST_EDITED = 5  # letters of what is read with edits as well as with spaces or signs
 _MOST_DECODED, _MOST_SIGNS = 8, 8
 

@@ -92,6 +92,7 @@ def test_known_words_are_not_run_together(speller):
     assert speller.read("want to read for old") == []
     known = Speller(Lexicon({**COUNTS, "oldservice": 1, "away": 900, "way": 1}), speller.settings)
     assert known.read("old service a way") == []
+    assert likeliest(Speller(Lexicon({**COUNTS, "na": 1, "me": 5, "name": 50}), speller.settings), "na me") == "name"
 
 
 def test_names_are_dearer_to_change(speller):
