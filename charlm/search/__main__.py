@@ -13,8 +13,8 @@ The search is exact; --kind hnsw makes a graph for large indexes (FAISS, extra [
 search is printed.
 
 `speller` makes a copy of an encoder that reads misspelled words as the words that they may mean. Nothing is trained,
-and text without misspelled words keeps its vectors, so the copy can ask an index of the encoder. It knows the whole
-words of the encoder's table, and those of --texts, which should be the documents. The encoder is a BERT whose tokenizer
+and texts whose words stay keep their vectors, so the copy can ask an index of the encoder. It knows the whole words of
+the encoder's table, and those of --texts, which should be the documents. The encoder is a BERT whose tokenizer
 lowercases text.
 """
 
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         type=int,
         default=usual.kept,
         metavar="N",
-        help="words that a misspelled one is read as at most; 1 decides for the likeliest (default: %(default)s)",
+        help="as how many words a misspelled one is read at most; 1 decides for the likeliest (default: %(default)s)",
     )
     spelled.add_argument(
         "--unknown",
