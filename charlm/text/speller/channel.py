@@ -53,8 +53,9 @@ def typing_costs(typed: str, codes_KC: np.ndarray, keyboard: Keyboard, costs: Co
     repeats_KC[:, 1:] = codes_KC[:, 1:] == codes_KC[:, :-1]
     drop_KC = np.where(repeats_KC, costs.repeat, costs.drop) + first_C
     # row[:, c]: the cost of typing the first t letters for the first c of the word
-    row = np.concatenate([np.zeros((K, 1)), np.cumsum(drop_KC, axis=1)], axis=1)
-    earlier = row
+    # Letters left out add up along the word, so a row is the least of its other ways, each with the letters behind it.
+    left_out = np.concatenate([np.zeros((K, 1)), np.cumsum(drop_KC, axis=1)], axis=1)
+    earlier = row = left_out
     for t, code in enumerate(typed_T):
         same_KC = codes_KC == code
         near_KC = (codes_KC[..., None] == near_T[t]).any(axis=-1)
@@ -65,11 +66,8 @@ def typing_costs(typed: str, codes_KC: np.ndarray, keyboard: Keyboard, costs: Co
             swapped = (codes_KC[:, :-1] == code) & (codes_KC[:, 1:] == typed_T[t - 1]) & ~repeats_KC[:, 1:]
             swap_KC = earlier[:, :-2] + costs.swap + first_C[:-1]
             best[:, 1:] = np.minimum(best[:, 1:], np.where(swapped, swap_KC, np.inf))
-        following = np.empty((K, C + 1))
-        following[:, 0] = row[:, 0] + insert
-        for c in range(C):
-            following[:, c + 1] = np.minimum(best[:, c], following[:, c] + drop_KC[:, c])
-        earlier, row = row, following
+        ways = np.concatenate([row[:, :1] + insert, best], axis=1)
+        earlier, row = row, np.minimum.accumulate(ways - left_out, axis=1) + left_out
     return row[np.arange(K), (codes_KC != 0).sum(axis=1)]
 
 

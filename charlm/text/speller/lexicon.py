@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+MOST_LONGER = 4  # letters between a typed word and what it may mean
 LONGEST = 32  # letters of the longest word that others are corrected to
 SHORTEST_STEM, LONGEST_ENDING = 3, 5  # letters of words and of the endings that make other words of them
 _LEAST_ENDINGS = 10  # known words that an ending has to make to be a common one
@@ -37,6 +38,7 @@ class Lexicon:
         self.log_prior = {word: math.log(count / total) for word, count in counts.items()}
         self._words = [word for word in counts if word.isalpha() and 2 <= len(word) <= LONGEST]
         self._prior_V = np.array([self.log_prior[word] for word in self._words])
+        self._length_V = np.array([len(word) for word in self._words], np.int32)
         self._codes_VC = np.zeros((len(self._words), max(map(len, self._words), default=1)), np.int32)
         for row, word in enumerate(self._words):
             self._codes_VC[row, : len(word)] = [ord(char) for char in word]
@@ -89,12 +91,16 @@ class Lexicon:
         return {name: (np.array(rows[name], np.int32), np.array(shares[name], np.float32)) for name in rows}
 
     def nearest(self, typed: str, most: int) -> np.ndarray:
-        """Returns the rows of at most `most` words that have the most letters in common with a word, unordered."""
+        """Returns the rows of at most `most` words that have the most letters in common with a word, unordered.
+
+        Words that are more than `MOST_LONGER` letters longer or shorter are not near.
+        """
         shared_V = np.zeros(len(self._words), np.float32)
         for name, count in _features(typed).items():
             if name in self._postings:
                 rows, shares = self._postings[name]
                 shared_V[rows] += count * shares
+        shared_V[np.abs(self._length_V - len(typed)) > MOST_LONGER] = 0
         (found,) = np.nonzero(shared_V)
         if len(found) <= most:
             return found
