@@ -24,8 +24,6 @@ from charlm.text.speller.channel import Costs, typing_costs
 from charlm.text.speller.lexicon import LONGEST, Lexicon
 
 MORE_WITH_WORDS = 5.0  # nats by which an unknown word costs more if the words of the documents are known
-
-
 SHORTEST = ("a", "i")  # words of one letter, which are never a part of the word beside them if that is known
 MARKS = ".,;:!?\"'()[]{}“”’‘"
 # Without their apostrophe these look like slips for the word before it, which often says the opposite.
@@ -225,8 +223,8 @@ class Speller:
 
     def _signed(self, run: str) -> Iterator[_Found]:
         """Yields the ways to read a run in which signs or digits stand for letters."""
-        inner = _INNER.search(run)
-        for start, signed in {0: run, inner.start() if inner else 0: inner[0] if inner else run}.items():
+        inner = _INNER.search(run)  # signs around it may be punctuation
+        for start, signed in dict.fromkeys([(0, run), (inner.start(), inner[0]) if inner else (0, run)]):
             signs = sum(char in _LETTERS for char in signed)
             if not 0 < signs < len(signed) or not 3 <= len(signed) <= LONGEST or signs > _MOST_SIGNS:
                 continue
@@ -304,7 +302,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _HEAD = re.compile(r"[\"'(\[“‘]*([^\W\d_]+)")  # a word that may go on in the next chunk
 _TAIL = re.compile(r"([^\W\d_]+)[\"'.,;:!?)\]}”’]*")
 _RUN = re.compile(rf"(?:[^\W\d_]|[{_SIGN}])+")
-_INNER = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{_SIGN}])*[^\W\d_]")  # without signs at the ends, which may be punctuation
+_INNER = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{_SIGN}])*[^\W\d_]")
 _ODD = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SIGN}](?=[^\W\d_])")
 _BESIDE_DIGIT = re.compile(r"\d")
 _ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]{2}")

@@ -38,6 +38,7 @@ def likeliest(speller, text):
         ("serv ice, then", "service, then"),
         ("a $ub5cr!pt1on", "a subscription"),
         ("s3rv1ce!", "service!"),
+        ("s3rvic3", "service"),
         ("who  want\tto\nraed", "who  want\tto\nread"),
         ("s3rvice,for-$ubscription", "service,for-subscription"),
         ("wantForest", "want Forest"),
