@@ -18,13 +18,14 @@ from charlm.api.model import Model
 from charlm.core.durable import replacing
 from charlm.core.files import default_cache_dir
 from charlm.core.word_table import identity_of
+from charlm.text.speller.files import FILE as SPELLER
 
 log = logging.getLogger("charlm")
 
 PART = 128  # texts in a file
-_TOKENIZER_FILES = (
+_READING_FILES = (
     "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "*.model", "speller.json",
+    "added_tokens.json", "*.model", SPELLER,
 )  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def identity(model: Model) -> str:
     found = hashlib.sha256(identity_of(pretrained.params).encode())
     found.update(f"{pretrained.family};{pretrained.config!r};{model.sentence_settings.digest};".encode())
     found.update(json.dumps(pretrained.metadata.get("char_vocab"), sort_keys=True).encode())
-    for pattern in _TOKENIZER_FILES:
+    for pattern in _READING_FILES:
         for path in sorted(pretrained.folder.glob(pattern)):
             found.update(f"{path.name};{hashlib.sha256(path.read_bytes()).hexdigest()};".encode())
     return found.hexdigest()

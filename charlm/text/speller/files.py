@@ -9,7 +9,6 @@ The words of the encoder's own table are not in the file: its tokenizer has them
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -20,11 +19,10 @@ from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.speller.channel import Costs
-from charlm.text.speller.reading import MARKS, SpellerSettings
+from charlm.text.speller.reading import MARKS, WORD, SpellerSettings
 
 FILE = "speller.json"
 FORMAT = 1
-_WORD = re.compile(r"[^\W\d_]+")
 _MOST = 1e15  # of a count or a cost
 
 
@@ -51,7 +49,7 @@ def counted(texts: Iterable[str], normalized: Callable[[str], str]) -> Counter[s
     found: Counter[str] = Counter()
     for text in texts:
         form = normalized(text)
-        found.update(word for word in _WORD.findall(form) if len(word) > 1)
+        found.update(word for word in WORD.findall(form) if len(word) > 1)
         cores = [chunk.strip(MARKS) for chunk in form.split()]
         found.update(core for core in cores if len(core) == 1 and core.isalpha())
         found.update(core for core in cores if any(map(str.isdigit, core)) and any(map(str.isalpha, core)))

@@ -25,6 +25,7 @@ from charlm.text.speller.lexicon import LONGEST, Lexicon
 
 MORE_WITH_WORDS = 5.0  # nats by which an unknown word costs more if the words of the documents are known
 SHORTEST = ("a", "i")  # words of one letter, which are never a part of the word beside them if that is known
+WORD = re.compile(r"[^\W\d_]+")
 MARKS = ".,;:!?\"'()[]{}“”’‘"
 # Without their apostrophe these look like slips for the word before it, which often says the opposite.
 CONTRACTIONS = MappingProxyType(
@@ -210,11 +211,11 @@ class Speller:
 
     def _of_run(self, run: str) -> _Found:
         """Returns how letters, digits and signs are read that touch each other."""
-        parts = list(_WORD.finditer(run))
+        parts = list(WORD.finditer(run))
         if not parts:
             return _Found(0.0)
         # Letters beside a digit are a part of a name such as THX1138, and stay; beside other signs they are words.
-        read = [(one.start(), self._word(one[0]), _BESIDE_DIGIT.search(run, *_around(one, run))) for one in parts]
+        read = [(one.start(), self._word(one[0]), _DIGIT.search(run, *_around(one, run))) for one in parts]
         plain = _Found(
             sum(found.cost for _, found, _ in read) + self.settings.odd * sum(1 for _ in _ODD.finditer(run)),
             tuple(one for start, found, digit in read if not digit for one in _moved(found.readings, start)),
@@ -298,13 +299,12 @@ class Speller:
 _LETTERS = {sign: tuple(char for char, signs in LEET.items() if sign in signs) for sign in set("".join(LEET.values()))}
 _SIGN = "".join(map(re.escape, sorted(_LETTERS)))
 _CHUNK = re.compile(r"\S+")
-_WORD = re.compile(r"[^\W\d_]+")
 _HEAD = re.compile(r"[\"'(\[“‘]*([^\W\d_]+)")  # a word that may go on in the next chunk
 _TAIL = re.compile(r"([^\W\d_]+)[\"'.,;:!?)\]}”’]*")
 _RUN = re.compile(rf"(?:[^\W\d_]|[{_SIGN}])+")
 _INNER = re.compile(rf"[^\W\d_](?:[^\W\d_]|[{_SIGN}])*[^\W\d_]")
 _ODD = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SIGN}](?=[^\W\d_])")
-_BESIDE_DIGIT = re.compile(r"\d")
+_DIGIT = re.compile(r"\d")
 _ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]{2}")
 _ENDS = ".!?"  # of sentences
 _LONGEST_CHUNK = 400  # characters; what is longer is no text that somebody typed, and stays as it is
