@@ -45,36 +45,58 @@ def typing_costs(typed: str, codes_KC: np.ndarray, keyboard: Keyboard, costs: Co
       codes_KC: the code points of the words, behind their ends 0.
       keyboard: says which letters are neighbours.
     """
-    K, C = codes_KC.shape
-    typed_T = [ord(char) for char in typed]
-    near_T = [np.array([ord(char) for char in keyboard.near(char)] or [-1]) for char in typed]
-    first_C = costs.first * (np.arange(C) == 0)
-    repeats_KC = np.zeros((K, C), bool)
-    repeats_KC[:, 1:] = codes_KC[:, 1:] == codes_KC[:, :-1]
-    drop_KC = np.where(repeats_KC, costs.repeat, costs.drop) + first_C
-    # row[:, c]: the cost of typing the first t letters for the first c of the word
+    # Words lie along the last axis, which is long: what is done for a letter is done for all of them at once.
+    codes_CK = np.ascontiguousarray(codes_KC.T)
+    C, K = codes_CK.shape
+    first_C1 = costs.first * (np.arange(C) == 0)[:, None]
+    repeats_CK = np.zeros((C, K), bool)
+    repeats_CK[1:] = codes_CK[1:] == codes_CK[:-1]
+    # row[c]: the cost of typing the first t letters for the first c of the word
     # Letters left out add up along the word, so a row is the least of its other ways, each with the letters behind it.
-    left_out = np.concatenate([np.zeros((K, 1)), np.cumsum(drop_KC, axis=1)], axis=1)
+    left_out = np.zeros((C + 1, K))
+    np.cumsum(np.where(repeats_CK, costs.repeat, costs.drop) + first_C1, axis=0, out=left_out[1:])
+    hit_TCK, swap_TCK = _hits(typed, codes_CK, keyboard, costs), _swaps(typed, codes_CK, repeats_CK, costs)
     earlier = row = left_out
-    for t, code in enumerate(typed_T):
-        same_KC = codes_KC == code
-        near_KC = (codes_KC[..., None] == near_T[t]).any(axis=-1)
-        other_KC = np.where(near_KC, costs.near, costs.other) + first_C
-        insert = _insertion(typed_T, near_T, t, costs)
-        best = np.minimum(row[:, :-1] + np.where(same_KC, 0.0, other_KC), row[:, 1:] + insert)
+    for t in range(len(typed)):
+        insert = _insertion(typed, t, keyboard, costs)
+        ways = row + insert
+        np.minimum(ways[1:], row[:-1] + hit_TCK[t], out=ways[1:])
         if t:
-            swapped = (codes_KC[:, :-1] == code) & (codes_KC[:, 1:] == typed_T[t - 1]) & ~repeats_KC[:, 1:]
-            swap_KC = earlier[:, :-2] + costs.swap + first_C[:-1]
-            best[:, 1:] = np.minimum(best[:, 1:], np.where(swapped, swap_KC, np.inf))
-        ways = np.concatenate([row[:, :1] + insert, best], axis=1)
-        earlier, row = row, np.minimum.accumulate(ways - left_out, axis=1) + left_out
-    return row[np.arange(K), (codes_KC != 0).sum(axis=1)]
+            np.minimum(ways[2:], earlier[:-2] + swap_TCK[t - 1], out=ways[2:])
+        ways -= left_out
+        np.minimum.accumulate(ways, axis=0, out=ways)
+        ways += left_out
+        earlier, row = row, ways
+    return row[(codes_CK != 0).sum(axis=0), np.arange(K)]
 
 
-def _insertion(typed_T: list[int], near_T: list[np.ndarray], t: int, costs: Costs) -> float:
+def _hits(typed: str, codes_CK: np.ndarray, keyboard: Keyboard, costs: Costs) -> np.ndarray:
+    """Returns what it costs to hit each letter typed in place of each of the words, float64 [T, C, K]."""
+    cost_TX = np.full((len(typed), int(codes_CK.max(initial=0)) + 1), costs.other)  # by code point
+    for t, char in enumerate(typed):
+        for near in keyboard.near(char):
+            cost_TX[t, ord(near) : ord(near) + 1] = costs.near  # a slice, which may lie behind the end
+        cost_TX[t, ord(char) : ord(char) + 1] = 0.0
+    found_TCK = np.take(cost_TX, codes_CK, axis=1)
+    found_TCK[:, 0] += costs.first * (found_TCK[:, 0] > 0)
+    return found_TCK
+
+
+def _swaps(typed: str, codes_CK: np.ndarray, repeats_CK: np.ndarray, costs: Costs) -> np.ndarray:
+    """Returns what it costs that two letters typed are two of the words exchanged, float64 [T - 1, C - 1, K]."""
+    typed_T = np.array([ord(char) for char in typed])
+    is_T1CK = codes_CK == typed_T[:, None, None]
+    swapped = is_T1CK[1:, :-1] & is_T1CK[:-1, 1:] & ~repeats_CK[1:]
+    found = np.where(swapped, costs.swap, np.inf)
+    found[:, :1] += costs.first
+    return found
+
+
+def _insertion(typed: str, t: int, keyboard: Keyboard, costs: Costs) -> float:
     """Returns what it costs that letter t was put in."""
-    beside = [typed_T[place] for place in (t - 1, t + 1) if 0 <= place < len(typed_T)]
     extra = costs.first if t == 0 else 0.0
-    if t and typed_T[t - 1] == typed_T[t]:
+    if t and typed[t - 1] == typed[t]:
         return costs.repeat
-    return extra + (costs.near_insert if np.isin(beside, near_T[t]).any() else costs.insert)
+    beside = [typed[place] for place in (t - 1, t + 1) if 0 <= place < len(typed)]
+    near = keyboard.near(typed[t])
+    return extra + (costs.near_insert if any(char in near for char in beside) else costs.insert)

@@ -15,6 +15,7 @@ import numpy as np
 MOST_LONGER = 4  # letters between a typed word and what it may mean
 LONGEST = 32  # letters of the longest word that others are corrected to
 SHORTEST_STEM, LONGEST_ENDING = 3, 5  # letters of words and of the endings that make other words of them
+_MANY = 20  # a letter is common if one in so many words has it
 _LEAST_ENDINGS = 10  # known words that an ending has to make to be a common one
 
 
@@ -42,7 +43,7 @@ class Lexicon:
         self._codes_VC = np.zeros((len(self._words), max(map(len, self._words), default=1)), np.int32)
         for row, word in enumerate(self._words):
             self._codes_VC[row, : len(word)] = [ord(char) for char in word]
-        self._postings = self._posted()
+        self._postings, self._common = self._posted()
         self.endings = self._common_endings()
 
     def __len__(self) -> int:
@@ -75,10 +76,11 @@ class Lexicon:
         ]
         return min(ways, default=None)
 
-    def _posted(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def _posted(self) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], dict[str, np.ndarray]]:
         """Returns for each feature the words that have it, int32, and its shares in them, float32.
 
-        The squares of a word's shares add up to 1.
+        Those that many words have, as most letters, come apart with their shares in all words, float32 [V], which is
+        faster to add. The squares of a word's shares add up to 1.
         """
         rows: defaultdict[str, list[int]] = defaultdict(list)
         shares: defaultdict[str, list[float]] = defaultdict(list)
@@ -88,7 +90,14 @@ class Lexicon:
             for name, count in found.items():
                 rows[name].append(row)
                 shares[name].append(count / length)
-        return {name: (np.array(rows[name], np.int32), np.array(shares[name], np.float32)) for name in rows}
+        few, many = {}, {}
+        for name in rows:
+            if len(name) > 1 or len(rows[name]) * _MANY < len(self._words):
+                few[name] = np.array(rows[name], np.int32), np.array(shares[name], np.float32)
+            else:
+                many[name] = np.zeros(len(self._words), np.float32)
+                many[name][rows[name]] = shares[name]
+        return few, many
 
     def nearest(self, typed: str, most: int) -> np.ndarray:
         """Returns the rows of at most `most` words that have the most letters in common with a word, unordered.
@@ -97,14 +106,19 @@ class Lexicon:
         """
         shared_V = np.zeros(len(self._words), np.float32)
         for name, count in _features(typed).items():
-            if name in self._postings:
+            if name in self._common:
+                shared_V += np.float32(count) * self._common[name]
+            elif name in self._postings:
                 rows, shares = self._postings[name]
                 shared_V[rows] += count * shares
         shared_V[np.abs(self._length_V - len(typed)) > MOST_LONGER] = 0
-        (found,) = np.nonzero(shared_V)
+        (found,) = np.nonzero(shared_V > 0)
         if len(found) <= most:
             return found
-        return np.argpartition(-shared_V, most)[:most]
+        # Few words share half of what the nearest one does, so that few are left to be sorted.
+        (close,) = np.nonzero(shared_V > shared_V.max() / 2)
+        found = close if len(close) >= most else found
+        return found[np.argpartition(-shared_V[found], most - 1)[:most]]
 
     def of_rows(self, rows: np.ndarray) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Returns words, their code points int32 [K, C] (0 behind their ends), and their log-probabilities [K]."""
