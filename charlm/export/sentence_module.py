@@ -156,7 +156,7 @@ class SentenceModule(torch.nn.Module):
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
-    @classmethod
+    @classmethod  # `options` are whatever the library's version hands to modules
     def load(cls, model_name_or_path: str, subfolder: str = "", backend: str = "torch", **options: Any) -> Self:
         """Returns the module of an exported folder.
 
