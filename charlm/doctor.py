@@ -43,6 +43,7 @@ EXTRAS = {
 }
 OTHERS = {  # packages that no extra has
     "pyarrow": "Parquet files of text and labelled data",
+    "sentence-transformers": "encoders of charlm as models of that library, with PyTorch",
     "transformers": "the benchmark's comparison with Hugging Face's models",
 }
 

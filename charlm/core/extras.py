@@ -30,6 +30,7 @@ _PACKAGES = {
     "pyarrow": _Package("pyarrow", ""),
     "prometheus_client": _Package("prometheus-client", "serve"),
     "scipy": _Package("scipy", "eval"),
+    "sentence_transformers": _Package("sentence-transformers", ""),
     "sklearn": _Package("scikit-learn", "eval"),
     "spacy": _Package("spacy", "text"),
     "starlette": _Package("starlette", "serve"),

@@ -1,14 +1,18 @@
-"""Writes a model for programs that do not have charlm.
+"""Writes a model for programs that do not have charlm, or that have it behind another library.
 
     python -m charlm.export --model=runs/hlm --output=exported
     python -m charlm.export --model=runs/tags --output=exported --platforms=cpu
     python -m charlm.export --model=runs/hlm --format=words
+    python -m charlm.export --model=runs/reader --format=sentence-transformers --output=exported
 
 The folder has a program for JAX (StableHLO, any batch and length), its weights, the vocabularies, an example, and a
 page that says how it is used. PyTorch's formats are written by `charlm convert export`.
 
 --format=words writes no program: it puts the vectors of frequent words beside the model, where `charlm.load`,
 predictors and the server read them before they encode, so that a new process starts warm.
+
+--format=sentence-transformers writes a folder that this library loads where charlm is installed, too: charlm makes the
+vectors, also those of a reader or of a family that the library does not have.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from charlm.core.logs import start_logging
 from charlm.core.stores import here
 
 PLATFORMS = "cpu,cuda,tpu"
+SENTENCES = "sentence-transformers"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -30,9 +35,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--model", required=True, help="what charlm.load reads: a workdir, a folder of weights, or a model's name")
-    add("--format", choices=("stablehlo", "words"), default="stablehlo", help="see above (default: %(default)s)")
+    add(
+        "--format",
+        choices=("stablehlo", "words", SENTENCES),
+        default="stablehlo",
+        help="see above (default: %(default)s)",
+    )
     add("--output", default="", help="folder to create; not with words, which lie beside the model")
-    add("--platforms", default=PLATFORMS, help="what the program may run on, with commas (default: %(default)s)")
+    add(
+        "--platforms",
+        default=PLATFORMS,
+        help="stablehlo: what the program may run on, with commas (default: %(default)s)",
+    )
     add("--words", default="", metavar="FILE", help="words: most frequent first (default: the list beside the model)")
     add("--size", type=int, default=0, help="words: how many of them at most (default: all)")
     add("--dtype", choices=("float32", "bfloat16"), default="float32", help="words: of the vectors (%(default)s)")
@@ -58,6 +72,13 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     if args.words or args.size or args.dtype != "float32":
         raise ValueError("--words, --size and --dtype are of --format=words")
+    if args.format == SENTENCES:
+        if args.platforms != PLATFORMS:
+            raise ValueError(f"--format={SENTENCES} takes no --platforms")
+        from charlm.export.sentence_folder import write_sentence_folder  # as below
+
+        print(write_sentence_folder(here(args.model), args.output))
+        return 0
     platforms = args.platforms.split(",")
     if unknown := [name for name in platforms if name not in PLATFORMS.split(",")]:
         raise ValueError(f"--platforms={args.platforms}: {unknown[0]!r} is none of {PLATFORMS}")

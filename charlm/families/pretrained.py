@@ -22,6 +22,7 @@ from charlm.convert.model import Converter, Model
 from charlm.core import checkpoint as checkpoints
 from charlm.core.trained import suggestion
 from charlm.core.types import Json, ModelConfig, Option, Params
+from charlm.families.exported import model_inside
 from charlm.families.family import FAMILIES
 from charlm.families.lookup import converter_of, recognise
 from charlm.families.stored import family_of, metadata_of
@@ -125,8 +126,9 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     Args:
       path: a workdir or one of its checkpoints; a checkpoint made by an import or `save_pretrained`; a folder or file
         of PyTorch weights with the config beside it, of Hugging Face's transformers or of the released code of HLM or
-        CharBERT; or, if there is no such file or folder, the name of a model that charlm carries (`charlm models` lists
-        them) or of one in the cache of huggingface_hub; "hf:NAME" downloads one from the hub.
+        CharBERT; a folder that `charlm export` wrote for sentence-transformers; or, if there is no such file or folder,
+        the name of a model that charlm carries (`charlm models` lists them) or of one in the cache of huggingface_hub;
+        "hf:NAME" downloads one from the hub.
       family: name of the family, see `charlm.families.family`. Needed only if an old config does not name it; an error
         if the model is of another family.
       head: keep only this head, such as "encoder"; "": the whole model.
@@ -141,7 +143,7 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     """
     if family and family not in FAMILIES:
         raise ValueError(f"family={family!r} is not one of {', '.join(FAMILIES)}")
-    converter, model = _read(path, family, head, changes)
+    converter, model = _read(model_inside(path), family, head, changes)
     target = converter.target(model.metadata, str(model.source))
     if getattr(target.config, "scan_layers", False) and "scan_layers" not in changes:
         # The training run chose it for large batches; with one sentence, to stack the parameters takes too long.

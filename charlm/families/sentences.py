@@ -24,9 +24,9 @@ from charlm.convert.files import read_state
 from charlm.core.nearest import did_you_mean
 from charlm.core.reading import read_json, read_object
 from charlm.core.types import Json, JsonObject
+from charlm.families.exported import MODULES, around, checked_longest, read_longest
 from charlm.families.predictor import Predictor, checked_texts
 
-MODULES = "modules.json"
 TEXTS = "sentence_bert_config.json"  # how texts are read
 PROMPTS = "config_sentence_transformers.json"
 _AT_A_TIME = 16  # batches whose states are in memory at once
@@ -149,16 +149,31 @@ class SentenceSettings:
             raise ValueError(f"prompt_name={name!r}: the model has {known}")
         return self.prompts[name]
 
+    def check_prompt(self, prompt: str) -> None:
+        """Raises ValueError for a prompt whose states the model's files leave out of pooling."""
+        if prompt and not self.includes_prompt:
+            raise ValueError(
+                "the model's files leave the prompt out of pooling (include_prompt), which charlm cannot do"
+            )
+
 
 def read_settings(folder: Path) -> SentenceSettings:
     """Returns the settings in a model's folder; those of a folder without `modules.json` are the defaults.
 
+    If the model lies in an exported folder (`charlm.families.exported`), prompts and the longest text are that one's.
+
     Raises:
       ValueError: a file is damaged, or asks for what charlm cannot do; names the file.
     """
-    prompts, default = _prompts(folder / PROMPTS)
-    if not (folder / MODULES).is_file():
-        return _sealed(SentenceSettings(prompts=prompts, default_prompt=default))
+    outer = around(folder)
+    made = _by_modules(folder) if (folder / MODULES).is_file() else SentenceSettings()
+    prompts, default = _prompts((outer or folder) / PROMPTS)
+    longest = made.longest if outer is None else read_longest(outer)
+    return _sealed(dataclasses.replace(made, prompts=prompts, default_prompt=default, longest=longest))
+
+
+def _by_modules(folder: Path) -> SentenceSettings:
+    """Returns what the modules of a folder say, without prompts."""
     pools: tuple[str, ...] = ("mean",)
     steps: list[Step] = []
     includes_prompt = True
@@ -180,8 +195,7 @@ def read_settings(folder: Path) -> SentenceSettings:
                 f"{folder / MODULES}: module {n} is a {kind}; charlm has Transformer, Pooling, Normalize, Dense"
             )
     longest, lowercase = _texts(folder / TEXTS)
-    made = SentenceSettings(pools, tuple(steps), longest, lowercase, prompts, default, includes_prompt)
-    return _sealed(made)
+    return SentenceSettings(pools, tuple(steps), longest, lowercase, includes_prompt=includes_prompt)
 
 
 def sentence_vectors(
@@ -207,8 +221,7 @@ def sentence_vectors(
       ValueError: `texts` is one string, `batch_size` is not positive, the prompt cannot be left out of the mean as the
         settings ask, or a dense layer does not fit the model.
     """
-    if prompt and not settings.includes_prompt:
-        raise ValueError("the model's files leave the prompt out of pooling (include_prompt), which charlm cannot do")
+    settings.check_prompt(prompt)
     read = [(prompt + text).strip() for text in checked_texts(texts, batch_size)]
     if settings.lowercase:
         read = [text.lower() for text in read]
@@ -299,9 +312,7 @@ def _texts(path: Path) -> tuple[int | None, bool]:
     if not path.is_file():
         return None, False
     content = read_object(path)
-    longest = content.get("max_seq_length")
-    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, int) or longest < 1):
-        raise ValueError(f"{path}: max_seq_length: expected a whole number of at least 1, got {str(longest)[:40]}")
+    longest = checked_longest(content.get("max_seq_length"), str(path))
     return longest, _flag(content, "do_lower_case", path, False)
 
 
