@@ -82,9 +82,9 @@ def _settings(found: Json, path: Path) -> SpellerSettings:
     costs = Costs(**{name: float(value) for name, value in found["costs"].items()})
     try:
         keyboard_for(found["language"])
+        return SpellerSettings(**{**found, "costs": costs})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return SpellerSettings(**{**found, "costs": costs})
 
 
 def _check(found: Json, usual: JsonObject, name: str, path: Path) -> None:

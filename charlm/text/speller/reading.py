@@ -2,7 +2,8 @@
 
 A text is read as the cheapest sequence of words: a known word costs its negative log-probability, an unknown one a
 constant and something for each letter, and so do edits, spaces that are missing or too many, and signs for letters. So
-an unknown word stays as it is unless a known word explains it better. Open it to change these costs.
+an unknown word stays as it is unless a known word explains it better. Beside other misspelled words it costs more. Open
+it to change these costs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -55,6 +56,11 @@ class SpellerSettings:
       odd: cost of a sign or digit within or beside a word if it does not.
       candidates: how many words near a typed one are weighed.
       kept: how many of them a reading has at most.
+      misspelled: the share of words that a writer of whom nothing is known misspells.
+      usual: for how many words of a text that knowledge counts.
+      writer: how much the other words of a text tell about its writer. An unknown word costs more by `writer` times the
+        nats by which misspelled words are likelier than for a writer of whom nothing is known.
+      careless: the most of these nats.
       language: whose keyboard it is; "auto": that of the script.
       costs: those of edits.
     """
@@ -70,8 +76,19 @@ class SpellerSettings:
     odd: float = 3.0
     candidates: int = 200
     kept: int = 8
+    misspelled: float = 0.03
+    usual: float = 10.0
+    writer: float = 1.5
+    careless: float = 6.0
     language: str = AUTO
     costs: Costs = dataclasses.field(default_factory=Costs)
+
+    def __post_init__(self) -> None:
+        """Checks what would stop a reading; raises a ValueError that names it."""
+        if not 0 < self.misspelled < 1:
+            raise ValueError(f"misspelled={self.misspelled!r}: expected a share between 0 and 1")
+        if not self.usual >= 1:
+            raise ValueError(f"usual={self.usual!r}: expected at least 1 word")
 
 
 def with_words(settings: SpellerSettings) -> SpellerSettings:
@@ -133,29 +150,64 @@ class Speller:
     ) -> None:
         self.lexicon, self.settings = lexicon, settings or SpellerSettings()
         self._normalized, self._keyboard = normalized, keyboard_for(self.settings.language)
+        self._near = functools.lru_cache(1 << 16)(self._near_words)
         self._word = functools.lru_cache(1 << 16)(self._of_word)
         self._chunk = functools.lru_cache(1 << 16)(self._of_chunk)
 
     def read(self, text: str) -> list[Reading]:
-        """Returns the parts of a text that are read as other words, ascending."""
-        chunks = [(match.start(), match[0]) for match in _CHUNK.finditer(text)]
-        steps = [_Step(0.0, 0, ())]  # steps[n]: up to the first n chunks
-        for n, (start, chunk) in enumerate(chunks):
-            if not n or chunks[n - 1][1][-1] in _ENDS:  # the capital of a sentence makes no name
+        """Returns the parts of a text that are read as other words, ascending.
+
+        Who misspells other words has more likely misspelled an unknown one, too, than used one that is not known. So a
+        text is read again with what its first reading tells about its writer.
+        """
+        chunks = []
+        for match in _CHUNK.finditer(text):
+            chunk = match[0]
+            if not chunks or chunks[-1][1][-1] in _ENDS:  # the capital of a sentence makes no name
                 chunk = chunk[:1].lower() + chunk[1:] if len(chunk[:1].lower()) == 1 else chunk
-            own = self._chunk(chunk) if len(chunk) <= _LONGEST_CHUNK else _Found(0.0)
+            chunks.append((match.start(), chunk))
+        doubts = [0.0] * len(chunks)
+        found, changed = self._cheapest(text, chunks, doubts)
+        for _ in range(_ROUNDS):
+            before, doubts = doubts, self._doubts([chunk for _, chunk in chunks], changed)
+            if doubts == before:
+                break
+            found, changed = self._cheapest(text, chunks, doubts)
+        return found
+
+    def _doubts(self, chunks: Sequence[str], changed: Sequence[bool]) -> list[float]:
+        """Returns for each chunk what an unknown word costs more, by the share of the others that are misspelled."""
+        s, misspelled = self.settings, sum(changed)
+        words = max(misspelled, sum(WORD.search(chunk) is not None for chunk in chunks))
+        found = []
+        for own in changed:
+            share = (s.misspelled * s.usual + misspelled - own) / (s.usual + words - 1)
+            more = _log_odds(share) - _log_odds(s.misspelled)
+            # In steps, so that few ways to read a word are kept.
+            found.append(round(s.writer * min(max(more, 0.0), s.careless) / _STEP) * _STEP)
+        return found
+
+    def _cheapest(
+        self, text: str, chunks: Sequence[tuple[int, str]], doubts: Sequence[float]
+    ) -> tuple[list[Reading], list[bool]]:
+        """Returns the cheapest readings of a text, and which chunks they change."""
+        steps = [_Step(0.0, 0, ())]  # steps[n]: up to the first n chunks
+        for n, ((start, chunk), doubt) in enumerate(zip(chunks, doubts, strict=True)):
+            own = self._chunk(chunk, doubt) if len(chunk) <= _LONGEST_CHUNK else _Found(0.0)
             step = _Step(steps[n].cost + own.cost, n, _moved(own.readings, start))
-            joined = self._joined(text, chunks[n - 1], (start, chunk)) if n else None
+            joined = self._joined(text, chunks[n - 1], (start, chunk), max(doubts[n - 1 : n + 1])) if n else None
             if joined is not None and steps[n - 1].cost + joined.cost < step.cost:
                 step = _Step(steps[n - 1].cost + joined.cost, n - 1, joined.readings)
             steps.append(step)
-        found, place = [], len(chunks)
+        found, changed, place = [], [False] * len(chunks), len(chunks)
         while place:
-            found.append(steps[place].readings)
-            place = steps[place].before
-        return [reading for readings in reversed(found) for reading in readings]
+            step = steps[place]
+            found.append(step.readings)
+            changed[step.before : place] = [bool(step.readings)] * (place - step.before)
+            place = step.before
+        return [reading for readings in reversed(found) for reading in readings], changed
 
-    def _joined(self, text: str, one: tuple[int, str], other: tuple[int, str]) -> _Found | None:
+    def _joined(self, text: str, one: tuple[int, str], other: tuple[int, str], doubt: float) -> _Found | None:
         """Returns two chunks read as one word; None if they cannot be.
 
         Only if none of the two is known may the whole have edits, and then it has to be long enough to tell much. If
@@ -178,7 +230,7 @@ class Speller:
             return None
         if not is_one and len(whole) < _LEAST_EDITED:
             return None
-        found = self._word(whole)
+        found = self._word(whole, doubt)
         if not found.readings and not is_one:
             return None
         begins, ends = start + head.start(1), begin + tail.end(1)
@@ -195,7 +247,7 @@ class Speller:
     def _form(self, word: str) -> str:
         return "".join(self._normalized(word).split())
 
-    def _of_chunk(self, chunk: str) -> _Found:
+    def _of_chunk(self, chunk: str, doubt: float) -> _Found:
         """Returns how characters without space between them are read; places count from the first of them."""
         core = chunk.strip(MARKS)
         if core and self._is_known(core):
@@ -204,25 +256,25 @@ class Speller:
             return _Found(0.0)
         cost, readings = 0.0, []
         for match in _RUN.finditer(chunk):
-            found = self._of_run(match[0])
+            found = self._of_run(match[0], doubt)
             cost += found.cost
             readings += _moved(found.readings, match.start())
         return _Found(cost, tuple(readings))
 
-    def _of_run(self, run: str) -> _Found:
+    def _of_run(self, run: str, doubt: float) -> _Found:
         """Returns how letters, digits and signs are read that touch each other."""
         parts = list(WORD.finditer(run))
         if not parts:
             return _Found(0.0)
         # Letters beside a digit are a part of a name such as THX1138, and stay; beside other signs they are words.
-        read = [(one.start(), self._word(one[0]), _DIGIT.search(run, *_around(one, run))) for one in parts]
+        read = [(one.start(), self._word(one[0], doubt), _DIGIT.search(run, *_around(one, run))) for one in parts]
         plain = _Found(
             sum(found.cost for _, found, _ in read) + self.settings.odd * sum(1 for _ in _ODD.finditer(run)),
             tuple(one for start, found, digit in read if not digit for one in _moved(found.readings, start)),
         )
-        return min([plain, *self._signed(run)], key=lambda found: found.cost)
+        return min([plain, *self._signed(run, doubt)], key=lambda found: found.cost)
 
-    def _signed(self, run: str) -> Iterator[_Found]:
+    def _signed(self, run: str, doubt: float) -> Iterator[_Found]:
         """Yields the ways to read a run in which signs or digits stand for letters."""
         inner = _INNER.search(run)  # signs around it may be punctuation
         for start, signed in dict.fromkeys([(0, run), (inner.start(), inner[0]) if inner else (0, run)]):
@@ -230,15 +282,15 @@ class Speller:
             if not 0 < signs < len(signed) or not 3 <= len(signed) <= LONGEST or signs > _MOST_SIGNS:
                 continue
             for decoded in _decoded(signed):
-                found = self._word(decoded)
+                found = self._word(decoded, doubt)
                 if not self._is_known(decoded) and (not found.readings or len(decoded) < _LEAST_EDITED):
                     continue
                 meant = found.readings[0].words if found.readings else ((self._form(decoded), 1.0),)
                 cost = found.cost + self.settings.sign * signs
                 yield _Found(cost, (Reading(start, start + len(signed), meant),))
 
-    def _of_word(self, word: str) -> _Found:
-        """Returns how letters are read."""
+    def _of_word(self, word: str, doubt: float) -> _Found:
+        """Returns how letters are read, if an unknown word costs `doubt` more than usual."""
         form, s = self._form(word), self.settings
         if form in self.lexicon:
             return _Found(self._cost(form))
@@ -250,6 +302,7 @@ class Speller:
         derived = self.lexicon.derived(form)
         if derived is not None:
             unknown = min(unknown, s.prior * derived + s.ending)
+        unknown += doubt
         if not 2 <= len(form) <= LONGEST or not form.isalpha():
             return _Found(unknown)
         ways = [*self._near(form), *self._cut(form, word)]
@@ -261,16 +314,16 @@ class Speller:
         found = tuple((other, weight / total) for (_, other), weight in zip(ways, weights, strict=True))
         return _Found(ways[0][0], (Reading(0, len(word), found),))
 
-    def _near(self, form: str) -> Iterator[tuple[float, str]]:
-        """Yields known words as which letters may be read, with their costs."""
+    def _near_words(self, form: str) -> tuple[tuple[float, str], ...]:
+        """Returns known words as which letters may be read, with their costs."""
         rows = self.lexicon.nearest(form, self.settings.candidates)
         if not len(rows):
-            return
+            return ()
         words, codes_KC, prior_K = self.lexicon.of_rows(rows)
         cost_K = typing_costs(form, codes_KC, self._keyboard, self.settings.costs)
         cost_K -= self.settings.prior * prior_K
-        for place in np.argsort(cost_K, kind="stable")[: self.settings.kept].tolist():
-            yield float(cost_K[place]), words[place]
+        cheapest = np.argsort(cost_K, kind="stable")[: self.settings.kept].tolist()
+        return tuple((float(cost_K[place]), words[place]) for place in cheapest)
 
     def _cut(self, form: str, word: str) -> Iterator[tuple[float, str]]:
         """Yields the cheapest way to read letters as several known words run together, if there is one.
@@ -307,6 +360,8 @@ _ODD = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SI
 _DIGIT = re.compile(r"\d")
 _ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]{2}")
 _ENDS = ".!?"  # of sentences
+_ROUNDS = 2  # of reading a text again
+_STEP = 0.5
 _LONGEST_CHUNK = 400  # characters; what is longer is no text that somebody typed, and stays as it is
 _LONGEST_PART = 20
 _LONGEST_PIECE = 3
@@ -319,6 +374,10 @@ _MOST_DECODED, _MOST_SIGNS = 8, 8
 def _around(part: re.Match[str], run: str) -> tuple[int, int]:
     """Returns the range of a part with the characters before and behind it."""
     return max(0, part.start() - 1), min(len(run), part.end() + 1)
+
+
+def _log_odds(share: float) -> float:
+    return math.log(share / (1 - share))
 
 
 def _decoded(signed: str) -> list[str]:

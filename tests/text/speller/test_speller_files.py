@@ -42,6 +42,8 @@ def test_words_are_counted_in_their_normal_form():
         ({"kept": 0}, "settings.kept: expected a whole number of at least 1, got 0"),
         ({"kept": 1.5}, "settings.kept: expected a whole number of at least 1, got 1.5"),
         ({"unknown": "x"}, "settings.unknown: expected a number, got 'x'"),
+        ({"misspelled": 1}, "misspelled=1: expected a share between 0 and 1"),
+        ({"usual": 0.5}, "usual=0.5: expected at least 1 word"),
         ({"language": 3}, "settings.language: expected a text, got 3"),
         ({"language": "xx"}, "no keyboard for language 'xx'"),
         ({"costs": {"near": 1}}, "settings.costs: expected near, other"),

@@ -144,3 +144,12 @@ def test_readings_are_ascending_parts_of_any_text(text):
         assert reading.words
         assert sum(share for _, share in reading.words) == pytest.approx(1)
         place = reading.end
+
+
+def test_beside_misspelled_words_an_unknown_one_is_more_likely_misspelled(speller):
+    cautious = Speller(speller.lexicon, dataclasses.replace(speller.settings, unknown=3.0))
+    alone, beside = cautious.read("the fprest"), cautious.read("teh servcie fprest")
+    assert not alone
+    assert [one.words[0][0] for one in beside] == ["the", "service", "forest"]
+    by_itself = Speller(speller.lexicon, dataclasses.replace(cautious.settings, writer=0.0))
+    assert len(by_itself.read("teh servcie fprest")) == 2
