@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--first-seed", type=int, default=0, metavar="SEED", help=f"the first of these seeds {usual}")
     add("--misspellings", default="", metavar="FILE", help='list for the kind "misspelling"')
     add("--defence", nargs="+", default=[], metavar="NAME", help="also measure each model behind these; several: a+b")
+    add("--defended", nargs="+", default=[], metavar="FOLDER", help="of --models, those behind --defence; default: all")
     add("--queries", type=int, default=0, metavar="N", help="draw N of the queries; 0: all (default)")
     add("--query-seed", type=int, default=0, metavar="SEED", help=f"the seed of that draw {usual}")
     add("--query-prompt", default="", metavar="NAME", help="the prompt in front of queries, of the model's files")

@@ -135,7 +135,8 @@ class Bench:
             if width != vectors_ND.shape[1]:
                 raise ValueError(f"{path} makes vectors of {width} numbers, the documents' have {vectors_ND.shape[1]}")
             key = digest_of([identity(model), by, self._settings.query_prompt, self._judged])
-            for spec in ("", *self._settings.defence):
+            behind = self._settings.defence if path in (self._settings.defended or self._settings.models) else ()
+            for spec in ("", *behind):
                 yield System(f"{path} behind {spec}" if spec else path, model, spec, vectors_ND, key)
 
     def _embedded(self, model: Model) -> tuple[np.ndarray, str]:

@@ -51,6 +51,7 @@ class RetrievalSettings:
       first_seed: the first of these seeds.
       misspellings: file with the list for the kind "misspelling".
       defence: what stands in front of each model, keys of `RIVALS`, several as "a+b".
+      defended: those of `models` that are measured behind `defence`, too; none: all.
       queries: how many queries are drawn; 0: all.
       query_seed: the seed of that draw.
       query_prompt, document_prompt: names of prompts of the models' files; "": the default ones.
@@ -71,6 +72,7 @@ class RetrievalSettings:
     first_seed: int = 0
     misspellings: str = ""
     defence: tuple[str, ...] = ()
+    defended: tuple[str, ...] = ()
     queries: int = 0
     query_seed: int = 0
     query_prompt: str = ""
@@ -82,7 +84,7 @@ class RetrievalSettings:
 
     def __post_init__(self) -> None:
         """Checks the values; raises a ValueError that names the wrong one."""
-        for name in ("models", "squad", "noise", "defence"):
+        for name in ("models", "squad", "noise", "defence", "defended"):
             value = getattr(self, name)
             if isinstance(value, str) or (name in ("models", "noise") and not len(value)):
                 raise ValueError(f"{name}={value!r}: expected a sequence of at least one")
@@ -90,6 +92,10 @@ class RetrievalSettings:
         if bool(self.beir) == bool(self.squad):
             raise ValueError("expected --beir FOLDER or --squad FILE, one of them")
         object.__setattr__(self, "defence", tuple("+".join(parsed(spec, RIVALS)) for spec in self.defence))
+        if odd := [name for name in self.defended if name not in self.models]:
+            raise ValueError(f"defended={odd[0]!r}: expected one of the models, {', '.join(self.models)}")
+        if self.defended and not self.defence:
+            raise ValueError("defended needs defence: what stands in front of these models")
         least = {"seeds": 1, "first_seed": 0, "queries": 0, "query_seed": 0, "samples": 1, "batch_size": 1}
         for name, lowest in least.items():
             value = getattr(self, name)
