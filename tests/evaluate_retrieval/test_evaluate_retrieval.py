@@ -173,7 +173,8 @@ def test_the_noisy_channel_knows_the_documents(beir, tmp_path):
         ({"defence": ("symspel",)}, "did you mean symspell"),
         ({"metric": "f1"}, "expected one of ndcg@10"),
         ({"seeds": 0}, "seeds=0"),
-        ({"beir": ""}, "--beir FOLDER or --squad FILE"),
+        ({"beir": ""}, "expected one of --beir FOLDER, --squad FILE, --intents TRAIN DEV, got none"),
+        ({"beir": "", "squad": ("s",), "split": "dev"}, "--split dev: expected only with --beir, got --squad FILE"),
     ],
 )
 def test_wrong_settings_are_named(changed, message):
