@@ -9,6 +9,12 @@ clean and under every noise, with intervals by query and paired comparisons. Vec
 folder of charlm, by content and model; what was measured before is not measured again. With --documents, one model
 embeds the documents and the others only queries: an index that exists stays as it is.
 
+    python -m charlm.evaluate_retrieval --models all-MiniLM-L6-v2 --intents train.tsv dev.tsv --text query \\
+        --label intent --defence symspell-index --out runs/intents
+
+--intents classifies the texts of DEV by the nearest class: each is the mean of the vectors of its texts in TRAIN. The
+score is accuracy, and symspell-index and speller-index know the words of TRAIN.
+
 --write-beir only writes the data of --squad in BEIR's layout.
 """
 
@@ -26,7 +32,16 @@ from charlm.core.local_paths import check_options, check_path
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
 from charlm.evaluate_retrieval.data import read_squad_index, write_beir
-from charlm.evaluate_retrieval.settings import ALL, RIVALS, SCORES, RetrievalSettings, planned
+from charlm.evaluate_retrieval.settings import (
+    ALL,
+    COLUMNS,
+    INTENT_SCORES,
+    RIVALS,
+    SCORES,
+    SPLIT,
+    RetrievalSettings,
+    planned,
+)
 from charlm.text.noise import KINDS
 
 log = logging.getLogger("charlm")
@@ -46,8 +61,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--models", nargs="+", default=[], metavar="FOLDER", help="models that embed queries")
     add("--documents", default="", metavar="FOLDER", help="the model that embeds all documents; default: each its own")
     add("--beir", default="", metavar="FOLDER", help="data in BEIR's layout: corpus.jsonl, queries.jsonl, qrels")
-    add("--split", default="test", help=f"the split of its qrels {usual}")
+    add("--split", default="", help=f"the split of its qrels (default: {SPLIT})")
     add("--squad", nargs="+", default=[], metavar="FILE", help="files of SQuAD; their paragraphs are the documents")
+    files = "labelled texts: those that make the classes, and the queries; tables as fine-tuning reads them"
+    add("--intents", nargs=2, default=[], metavar=("TRAIN", "DEV"), help=files)
+    add("--text", default="", metavar="COLUMN", help=f"their column of texts (default: {COLUMNS['text']})")
+    add("--label", default="", metavar="COLUMN", help=f"their column of classes (default: {COLUMNS['label']})")
     add("--out", default="", metavar="FOLDER", help="folder of the report; its measurements are used again")
     add("--noise", nargs="+", default=[ALL], metavar="SPEC", help='kind[:rate[:shortest word]][@language]; "all"')
     add("--seeds", type=int, default=1, help=f"number of draws of each noise {usual}")
@@ -59,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--query-seed", type=int, default=0, metavar="SEED", help=f"the seed of that draw {usual}")
     add("--query-prompt", default="", metavar="NAME", help="the prompt in front of queries, of the model's files")
     add("--document-prompt", default="", metavar="NAME", help="the same for documents")
-    add("--metric", default="mrr@10", help=f"the main score: {', '.join(SCORES)} {usual}")
+    scores = f"{', '.join(SCORES)} (default: mrr@10); of --intents {', '.join(INTENT_SCORES)} (default: accuracy)"
+    add("--metric", default="", help=f"the main score: {scores}")
     add("--samples", type=int, default=1000, help=f"number of resamples for each interval {usual}")
     add("--batch-size", type=int, default=32, help=f"texts embedded at a time {usual}")
     add("--write-beir", default="", metavar="FOLDER", help="write the data of --squad there and stop")
@@ -79,11 +99,13 @@ def _run(options: JsonObject) -> int:
     converted = options.pop("write_beir")
     if converted:
         check_path("--write-beir", converted)
+        if not options["squad"]:
+            raise ValueError(f"--write-beir {converted}: expected --squad FILE, whose data it writes")
         data = read_squad_index(options["squad"])
         write_beir(data, Path(converted))
         print(f"{converted}: {len(data.documents)} documents, {len(data.queries)} queries", flush=True)
         return 0
-    texts = ("split", "defence", "query_prompt", "document_prompt", "metric", "command")
+    texts = ("split", "text", "label", "defence", "query_prompt", "document_prompt", "metric", "command")
     check_options(options, texts=texts, needed=("models", "out"), stored=("models", "documents"))
     settings = RetrievalSettings(**options)
     planned(settings)  # check the noises before the models, which load slowly

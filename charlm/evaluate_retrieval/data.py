@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -31,12 +32,19 @@ class RetrievalData(NamedTuple):
     Attributes:
       documents: texts by id; of a document with a title, the title is its beginning.
       queries: texts by id; each has a right document.
-      relevant: for each query the relevance of documents, by id; only those above 0.
+      relevant: for each query the relevance of what is ranked, by its name; only those above 0.
+      classes: the class of each document, by id, where classes are ranked; empty: documents are.
     """
 
     documents: dict[str, str]
     queries: dict[str, str]
     relevant: dict[str, dict[str, float]]
+    classes: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def ranked(self) -> list[str]:
+        """The names of what queries are compared with: the classes, sorted, or the ids of the documents."""
+        return sorted(set(self.classes.values())) if self.classes else list(self.documents)
 
     def some(self, count: int, seed: int) -> RetrievalData:
         """Returns the data with `count` of the queries, drawn by a seed and in their order; 0 or too many: all."""

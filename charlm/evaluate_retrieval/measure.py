@@ -1,7 +1,7 @@
 """Measures retrieval: embeds documents once and queries under every noise, with and without a spelling corrector.
 
 `measure` returns what `report` writes. Open it to change what is compared or how the shown queries are chosen. The
-search is exact: one product of the queries' vectors and the documents'.
+search is exact: one product of the queries' vectors and the documents', or the classes'.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,16 +19,10 @@ from charlm.api.model import Model, load
 from charlm.core.durable import replacing
 from charlm.core.types import JsonObject
 from charlm.evaluate_retrieval.data import RetrievalData, read_beir, read_squad_index
-from charlm.evaluate_retrieval.settings import (
-    RECALLS,
-    RIVALS,
-    SCORES,
-    WITH_WORDS,
-    Level,
-    RetrievalSettings,
-    planned,
-)
-from charlm.metrics import paired_bootstrap, per_query_retrieval, score_from_statistics, score_of
+from charlm.evaluate_retrieval.intents import centroids, read_intents
+from charlm.evaluate_retrieval.settings import RIVALS, WITH_WORDS, Level, RetrievalSettings, planned
+from charlm.metrics import paired_bootstrap, per_query_retrieval, score_of
+from charlm.metrics.compare import Metric
 from charlm.search.vectors import digest_of, identity, vectors_of
 from charlm.text.defences import Defence, defence_of, parsed
 from charlm.text.noise import Noiser
@@ -40,6 +34,7 @@ FORMAT = 1
 SHOWN = 10  # queries that the report shows with what each system finds
 _AT_A_TIME = 256  # queries whose scores of all documents are in memory at once
 _KIND = "ranking"
+_OF_ROWS = {"accuracy": "recall@1"}  # what the rows' scores are called where a query has one right class
 
 
 class System(NamedTuple):
@@ -50,6 +45,7 @@ class System(NamedTuple):
       model: the model that embeds queries.
       spec: the corrector; "": none.
       documents_ND: unit vectors of the documents.
+      ranked_KD: unit vectors of what is ranked: those of the documents, or of the classes.
       key: what its rows are known by: both models and the documents.
     """
 
@@ -57,6 +53,7 @@ class System(NamedTuple):
     model: Model
     spec: str
     documents_ND: np.ndarray
+    ranked_KD: np.ndarray
     key: str
 
 
@@ -75,9 +72,7 @@ def measure(settings: RetrievalSettings) -> JsonObject:
       OSError: the folder of the report or the cache of vectors cannot be written.
     """
     levels, notes = planned(settings)
-    data = (read_beir(Path(settings.beir), settings.split) if settings.beir else read_squad_index(settings.squad)).some(
-        settings.queries, settings.query_seed
-    )
+    data = _read(settings).some(settings.queries, settings.query_seed)
     log.info("%d documents, %d queries", len(data.documents), len(data.queries))
     bench = Bench(settings, data)
     measured = bench.run(levels)
@@ -86,6 +81,7 @@ def measure(settings: RetrievalSettings) -> JsonObject:
         "settings": settings.to_dict(),
         "metric": settings.metric,
         "documents": len(data.documents),
+        "classes": len(data.ranked) if data.classes else 0,
         "queries": len(data.queries),
         "systems": [
             {"name": one.name, "model": one.model.path, "defence": one.spec, "title": one.model.pretrained.title}
@@ -97,6 +93,14 @@ def measure(settings: RetrievalSettings) -> JsonObject:
         "shown": bench.shown(levels, measured),
         "notes": notes,
     }
+
+
+def _read(settings: RetrievalSettings) -> RetrievalData:
+    """Returns the data that the settings name."""
+    if settings.intents:
+        train, dev = settings.intents
+        return read_intents(train, dev, settings.text, settings.label)
+    return read_beir(Path(settings.beir), settings.split) if settings.beir else read_squad_index(settings.squad)
 
 
 class Bench:
@@ -113,8 +117,8 @@ class Bench:
     def __init__(self, settings: RetrievalSettings, data: RetrievalData) -> None:
         self._settings, self._data = settings, data
         self._texts = list(data.queries.values())
-        self._documents = list(data.documents)
-        columns = {name: n for n, name in enumerate(self._documents)}
+        self._ranked = data.ranked
+        columns = {name: n for n, name in enumerate(self._ranked)}
         self._relevant = [{columns[d]: gain for d, gain in data.relevant[q].items()} for q in data.queries]
         self._judged = json.dumps([sorted(found.items()) for found in self._relevant])
         self._misspellings = Misspellings.read(settings.misspellings) if settings.misspellings else None
@@ -130,20 +134,24 @@ class Bench:
         shared = self._embedded(load(self._settings.documents)) if self._settings.documents else None
         for path in self._settings.models:
             model = load(path, batch_size=self._settings.batch_size)
-            vectors_ND, by = self._embedded(model) if shared is None else shared
+            vectors_ND, ranked_KD, by = self._embedded(model) if shared is None else shared
             width = model.encode("a", normalize=True).shape[0]
             if width != vectors_ND.shape[1]:
                 raise ValueError(f"{path} makes vectors of {width} numbers, the documents' have {vectors_ND.shape[1]}")
             key = digest_of([identity(model), by, self._settings.query_prompt, self._judged])
             behind = self._settings.defence if path in (self._settings.defended or self._settings.models) else ()
             for spec in ("", *behind):
-                yield System(f"{path} behind {spec}" if spec else path, model, spec, vectors_ND, key)
+                yield System(f"{path} behind {spec}" if spec else path, model, spec, vectors_ND, ranked_KD, key)
 
-    def _embedded(self, model: Model) -> tuple[np.ndarray, str]:
-        """Returns the vectors of the documents, and a digest of what made them."""
+    def _embedded(self, model: Model) -> tuple[np.ndarray, np.ndarray, str]:
+        """Returns the vectors of the documents and of what is ranked, and a digest of what made them."""
         texts, by = list(self._data.documents.values()), identity(model)
         prompt = self._settings.document_prompt or None
-        return vectors_of(model, texts, by, prompt_name=prompt), digest_of([by, prompt or "", *texts])
+        vectors_ND = vectors_of(model, texts, by, prompt_name=prompt)
+        if not self._data.classes:
+            return vectors_ND, vectors_ND, digest_of([by, prompt or "", *texts])
+        classes = [self._data.classes[name] for name in self._data.documents]
+        return vectors_ND, centroids(vectors_ND, self._data), digest_of([by, prompt or "", *texts, *classes])
 
     def asked(self, level: Level, seed: int) -> list[str]:
         """Returns the queries under a noise."""
@@ -172,10 +180,9 @@ class Bench:
                     rows = self._rows(system, read[system.spec])
                     by_seed.setdefault((system.name, level.name), []).append(rows)
             for system in self.systems:
-                found = score_from_statistics(_KIND, _mean(by_seed, system, level).sum(axis=0), recall_at=RECALLS)
-                log.info(
-                    "%s, %s: %s %.3f", level.name, system.name, self._settings.metric, found[self._settings.metric]
-                )
+                sums_S = np.mean(by_seed[system.name, level.name], axis=0).sum(axis=0)
+                (value,) = _metric(self._settings, self._settings.metric)(sums_S[None])
+                log.info("%s, %s: %s %.3f", level.name, system.name, self._settings.metric, value)
         return Measured({key: np.mean(rows, axis=0) for key, rows in by_seed.items()}, by_seed)
 
     def _rows(self, system: System, texts: Sequence[str]) -> np.ndarray:
@@ -187,13 +194,13 @@ class Bench:
             except (OSError, ValueError, EOFError) as error:
                 log.warning("%s is damaged: it is measured again (%s)", path, error)
             else:
-                if rows.shape == (len(texts), 5 + len(RECALLS)):
+                if rows.shape == (len(texts), 5 + len(self._settings.recalls)):
                     return rows
         vectors_QD = self.embed(system, texts)
-        parts = []
+        parts, recalls = [], self._settings.recalls
         for start in range(0, len(texts), _AT_A_TIME):
             part = slice(start, start + _AT_A_TIME)
-            parts.append(per_query_retrieval(self._relevant[part], vectors_QD[part] @ system.documents_ND.T, RECALLS))
+            parts.append(per_query_retrieval(self._relevant[part], vectors_QD[part] @ system.ranked_KD.T, recalls))
         rows = np.concatenate(parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -234,30 +241,36 @@ class Bench:
         found = []
         for system in self.systems:
             (read,) = self.corrected([asked], system.spec)
-            scores_N = system.documents_ND @ self.embed(system, [read])[0]
-            best = int(scores_N.argmax())
-            right = max(self._relevant[q], key=lambda n: scores_N[n])
-            found.append(
-                {
-                    "system": system.name,
-                    "read": read,
-                    "rank": int((scores_N > scores_N[right]).sum()) + 1,
-                    "first": self._data.documents[self._documents[best]],
-                }
-            )
-        return {"noise": level.name, "query": self._texts[q], "asked": asked, "found": found}
+            vector_D = self.embed(system, [read])[0]
+            scores_K = system.ranked_KD @ vector_D
+            right = max(self._relevant[q], key=lambda n: scores_K[n])
+            rank = int((scores_K > scores_K[right]).sum()) + 1
+            first = self._first(system, self._ranked[int(scores_K.argmax())], vector_D)
+            found.append({"system": system.name, "read": read, "rank": rank, **first})
+        classes = [self._ranked[n] for n in self._relevant[q]] if self._data.classes else []
+        return {"noise": level.name, "query": self._texts[q], "classes": classes, "asked": asked, "found": found}
+
+    def _first(self, system: System, name: str, vector_D: np.ndarray) -> JsonObject:
+        """Returns the text of a document; or a class, and the text of it that is nearest to a query."""
+        documents = self._data.documents
+        if not self._data.classes:
+            return {"first": documents[name]}
+        own = [n for n, document in enumerate(documents) if self._data.classes[document] == name]
+        nearest = own[int((system.documents_ND[own] @ vector_D).argmax())]
+        return {"first": name, "nearest": list(documents.values())[nearest]}
 
 
-def _mean(by_seed: Mapping[tuple[str, str], Sequence[np.ndarray]], system: System, level: Level) -> np.ndarray:
-    return np.mean(by_seed[system.name, level.name], axis=0)
+def _metric(settings: RetrievalSettings, name: str) -> Metric:
+    """Returns a score of the report as a function of sums of rows."""
+    return score_of(_KIND, _OF_ROWS.get(name, name), recall_at=settings.recalls)
 
 
 def _scores(settings: RetrievalSettings, measured: Measured) -> Iterator[JsonObject]:
     """Yields every score of every system under every noise with its interval, a bootstrap over queries."""
     for (system, noise), rows in measured.rows.items():
         nothing = rows * (np.arange(rows.shape[1]) == 0)  # a system without any right document
-        for name in SCORES:
-            score = score_of(_KIND, name, recall_at=RECALLS)
+        for name in settings.scores:
+            score = _metric(settings, name)
             found = paired_bootstrap(rows, nothing, score, settings.samples)
             of_seeds = [float(score(one.sum(axis=0)[None])[0]) for one in measured.by_seed[system, noise]]
             yield {
@@ -275,7 +288,7 @@ def _comparisons(
     settings: RetrievalSettings, systems: Sequence[str], levels: Sequence[Level], measured: Measured
 ) -> Iterator[JsonObject]:
     """Yields the difference of the main score of every two systems under every noise, on the same resamples."""
-    score = score_of(_KIND, settings.metric, recall_at=RECALLS)
+    score = _metric(settings, settings.metric)
     for level in levels:
         for a, b in itertools.combinations(systems, 2):
             rows = measured.rows[a, level.name], measured.rows[b, level.name]

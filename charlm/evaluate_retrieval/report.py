@@ -11,7 +11,6 @@ from pathlib import Path
 
 from charlm.core.pages import shortened
 from charlm.core.types import JsonObject
-from charlm.evaluate_retrieval.settings import SCORES
 from charlm.robustness.render.files import write_files
 from charlm.robustness.render.markdown import markdown
 from charlm.robustness.render.numbers import Interval, Numbers
@@ -38,6 +37,11 @@ CLEAN = "clean"
 _STEP = 0.05  # of a score: how much each shade of a cell stands for
 _TEXT = 140  # characters of a document that are shown
 _NAMES = {"mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "map": "MAP"}
+_NEAREST = 70  # characters of the nearest text of a class that are shown
+_SHOWN = (
+    "What each system reads, what it finds first, and the rank of the right document.",
+    "What each system reads, the class that it finds first (its nearest text), and the rank of the right class.",
+)
 Found = Mapping[tuple[str, str, str], JsonObject]
 
 
@@ -55,7 +59,9 @@ def report_of(results: JsonObject) -> Report:
     """Returns the whole report of what `charlm.evaluate_retrieval.measure.measure` found."""
     found = {(one["system"], one["noise"], one["score"]): one for one in results["scores"]}
     metric = results["metric"]
-    counts = f"{results['queries']} queries, {results['documents']} documents"
+    classes, documents = results["classes"], results["documents"]
+    counts = f"{results['queries']} queries, "
+    counts += f"{classes} classes of {documents} texts" if classes else f"{documents} documents"
     sections = [
         Section("says", "What each noise costs", [_glance(results, found)]),
         Section("comparisons", "System against system", _comparisons(results)),
@@ -66,7 +72,7 @@ def report_of(results: JsonObject) -> Report:
         Section("reproduce", "How to reproduce", _command(results), folded=True),
     ]
     return Report(
-        title="Retrieval under typos",
+        title="Classes by nearest centroid, under typos" if classes else "Retrieval under typos",
         subtitle=f"Measured: {_NAMES.get(metric, metric)}, out of 100, clean and under noise; {counts}",
         headline=_headline(results, found),
         sections=[section for section in sections if section.blocks],
@@ -114,7 +120,7 @@ def _glance(results: JsonObject, found: Found) -> Table:
 def _tables(results: JsonObject, found: Found) -> list[Block]:
     """Returns a table for each score, with intervals."""
     show, tables = _numbers(results), []
-    for score in SCORES:
+    for score in dict.fromkeys(one["score"] for one in results["scores"]):
         rows: list[list[Cell]] = []
         for noise in results["noise"]:
             row: list[Cell] = [noise]
@@ -151,6 +157,8 @@ def _shown(results: JsonObject) -> list[Block]:
         rows: list[list[Cell]] = []
         for found in one["found"]:
             first = shortened(found["first"], _TEXT)
+            if "nearest" in found:
+                first += f" ({shortened(found['nearest'], _NEAREST)})"
             rows.append(
                 [
                     Name(found["system"]),
@@ -161,17 +169,18 @@ def _shown(results: JsonObject) -> list[Block]:
             )
         table = Table(
             f"table-shown-{n}",
-            "What each system reads, what it finds first, and the rank of the right document.",
+            _SHOWN[bool(one["classes"])],
             ["system", "reads", "finds first", "rank"],
             rows,
             texts=3,
         )
         lines: list[tuple[str, RichText]] = [("query", one["query"]), ("asked", one["asked"])]
+        lines += [("class", name) for name in one["classes"]]
         cards.append(Card(one["noise"], lines, table))
     if not cards:
         return []
     rule = (
-        "From each noise in turn, the next query on which the systems differ in whether a right document comes first "
+        "From each noise in turn, the next query on which the systems differ in whether a right one comes first "
         "(with one system: on which it does not)."
     )
     return [rule, Grid(cards)]
@@ -182,11 +191,17 @@ def _how(results: JsonObject) -> list[Block]:
     seeds = range(settings["first_seed"], settings["first_seed"] + settings["seeds"])
     by = f"the model {settings['documents']}" if settings["documents"] else "the model of each system"
     drawn = f"drawn with seed {settings['query_seed']}" if settings["queries"] else "all of the data"
+    searched = f"Documents: {results['documents']}, embedded by {by}, without noise. The search is exact, by cosine."
+    if results["classes"]:
+        searched = (
+            f"Classes: {results['classes']}, each the mean of its texts' unit vectors, brought to length 1; the "
+            f"{results['documents']} texts are embedded by {by}, without noise. The nearest class is found by cosine."
+        )
     return [
         Bullets(
             [
                 f"Queries: {results['queries']}, {drawn}. Seeds of the noise: {', '.join(map(str, seeds))}.",
-                f"Documents: {results['documents']}, embedded by {by}, without noise. The search is exact, by cosine.",
+                searched,
                 "Equal scores have no order: every score is the mean over all orders.",
                 f"Intervals hold 95 % of {settings['samples']} resamples of the queries, with means over seeds.",
                 "A corrector reads the query with its noise; its figures on clean text are what it costs.",

@@ -16,7 +16,7 @@ from charlm.families.family import family
 from charlm.families.pretrained import from_pretrained
 from charlm.search.texts import read_texts
 from charlm.text.noise.keyboards import keyboard_for
-from charlm.text.speller.files import FILE, StoredSpeller, counted, write_speller
+from charlm.text.speller.files import FILE, StoredSpeller, counted, read_speller, write_speller
 from charlm.text.speller.reading import SpellerSettings
 
 
@@ -36,8 +36,12 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
     pretrained = from_pretrained(here(model))
     if pretrained.head in FINE_TUNED or "task" in pretrained.metadata:
         raise ValueError(f"--model={model}: it predicts labels; expected a model that makes vectors of texts")
-    if (pretrained.folder / FILE).is_file():
-        raise ValueError(f"--model={model}: it has a speller already; expected the encoder that it was made of")
+    beside = read_speller(pretrained.folder)
+    if beside is not None and beside.words:
+        raise ValueError(
+            f"--model={model}: it has a speller already, which knows words of texts; expected the encoder that it was "
+            "made of"
+        )
     read = [text for path in texts for text in read_texts("--texts", path)]
     words = counted(read, pretrained.tokenizer().normalized)
     if texts and not words:

@@ -209,7 +209,8 @@ def _reported(checkpoint: Path, report: str) -> JsonObject:
 def _retrieved(results: JsonObject, system: str, metric: str) -> JsonObject:
     """Returns the scores of a system in a report on retrieval: all of them clean, the main one under each noise."""
     asked = results["settings"]
-    data = ", ".join(Path(path).name for path in (asked["squad"] or [asked["beir"]]))
+    queries = asked.get("intents", [])[1:]  # earlier reports have no intents
+    data = ", ".join(Path(path).name for path in (queries or asked["squad"] or [asked["beir"]]))
     own = [one | {"noise": "" if one["noise"] == CLEAN else one["noise"]} for one in results["scores"]]
     scores = [
         {"metric": one["score"], "value": one["value"], "data": data, "noise": one["noise"]}

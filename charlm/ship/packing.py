@@ -6,6 +6,7 @@ Open it to change which files a shipped model has.
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 from charlm.convert.files import new_folder
@@ -19,6 +20,7 @@ from charlm.families.family import FAMILIES
 from charlm.families.lookup import converter_of
 from charlm.families.stored import family_of, metadata_of
 from charlm.ship import card, facts
+from charlm.text.speller.files import FILE as SPELLER
 from charlm.text.wordlist import WORDS_FILE
 
 MODEL_CARD = "README.md"  # as the Hugging Face hub names it
@@ -60,6 +62,8 @@ def pack(
         if rest:
             params, stored[elsewhere.KEY] = elsewhere.without_rest(params, rest, install)
             elsewhere.copy_beside(rest, install, folder)
+        if (source / SPELLER).is_file():
+            shutil.copyfile(source / SPELLER, folder / SPELLER)
         checkpoints.save_compact(folder, params, stored, dtype)
         write_json(folder / CARD, known)
         write_text(folder / MODEL_CARD, card.text(Path(output).absolute().name, known))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import re
@@ -154,6 +155,10 @@ def test_a_speller_that_knows_the_documents(beir, tmp_path):
     assert bench.corrected(["the zyzzogeton"], "symspell-index") == ["the zyzzogeton"]
     assert "zyzzogeton" not in bench.corrected(["the zyzogeton"], "symspell")[0]
     assert [one.spec for one in bench.systems] == ["", "symspell", "symspell-index"]
+    other = str(release("bert", hidden=16))
+    some = dataclasses.replace(settings, models=(*settings.models, other), defended=(other,))
+    found = [(one.model.path, one.spec) for one in Bench(some, read_beir(beir)).systems]
+    assert found == [(settings.models[0], ""), (other, ""), (other, "symspell"), (other, "symspell-index")]
 
 
 def test_the_noisy_channel_knows_the_documents(beir, tmp_path):
@@ -172,8 +177,11 @@ def test_the_noisy_channel_knows_the_documents(beir, tmp_path):
         ({"noise": ("misspelling",)}, "needs a list of misspellings"),
         ({"defence": ("symspel",)}, "did you mean symspell"),
         ({"metric": "f1"}, "expected one of ndcg@10"),
+        ({"defended": ("other",), "defence": ("nfkc",)}, "defended='other': expected one of the models"),
+        ({"defended": ("m",)}, "defended needs defence"),
         ({"seeds": 0}, "seeds=0"),
-        ({"beir": ""}, "--beir FOLDER or --squad FILE"),
+        ({"beir": ""}, "expected one of --beir FOLDER, --squad FILE, --intents TRAIN DEV, got none"),
+        ({"beir": "", "squad": ("s",), "split": "dev"}, "--split dev: expected only with --beir, got --squad FILE"),
     ],
 )
 def test_wrong_settings_are_named(changed, message):

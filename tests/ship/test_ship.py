@@ -374,6 +374,10 @@ def test_scores_of_a_report_on_retrieval_are_those_of_the_model_alone(trained, t
     assert [(one["metric"], one["noise"], one["value"], one["data"]) for one in found["scores"]] == [
         ("ndcg@10", "", 0.8, "dev.json"), ("mrr@10", "", 0.7, "dev.json"), ("mrr@10", "drop:0.1", 0.5, "dev.json"),
     ]  # fmt: skip
+    results["settings"] = {"squad": [], "beir": "", "intents": ["/data/train.tsv", "/data/dev.tsv"]}
+    (tmp_path / "report.json").write_text(json.dumps(results))
+    found = scores_of(find(trained.workdir), {}, str(tmp_path / "report.json"))
+    assert {one["data"] for one in found["scores"]} == {"dev.tsv"}
 
 
 def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
