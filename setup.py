@@ -52,7 +52,7 @@ setup(
     package_dir={"charlm.configs": "configs"},
     entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
-        "charlm": ["py.typed", "trained/README.md", "trained/*/*"],
+        "charlm": ["py.typed", "trained/README.md", "trained/*/*", "trained/*/*/*"],
         "charlm.league": ["*.css"],
         "charlm.robustness.render": ["*.css"],
         "charlm.show": ["*.css", "*.js"],

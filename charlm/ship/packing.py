@@ -60,7 +60,8 @@ def pack(
             (folder / WORDS_FILE).unlink(missing_ok=True)  # the words for gaps, which such a model does not fill
         params, stored = model.params, without_folders(metadata)
         if rest:
-            params, stored[elsewhere.KEY] = elsewhere.without_rest(params, rest, install)
+            params, about_rest = elsewhere.without_rest(params, rest, install)
+            stored[elsewhere.KEY], known["rest"] = about_rest, facts.of_rest(about_rest)
             elsewhere.copy_beside(rest, install, folder)
         if (source / SPELLER).is_file():
             shutil.copyfile(source / SPELLER, folder / SPELLER)

@@ -24,6 +24,8 @@ from charlm.families.char2subword.shape import read_start
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.sentences import MODULES
+from charlm.search.__main__ import main as search
+from charlm.text.speller.files import FILE
 
 PACKAGE, INSTALL = "a_teacher", "a-teacher"
 TEXTS = ["the birds sang unbelievably", "teh trees"]
@@ -119,3 +121,23 @@ def test_a_package_that_has_nothing_of_the_model_is_told(package, tmp_path):
         elsewhere.without_rest(params, f"{PACKAGE}:model", INSTALL)
     with pytest.raises(ValueError, match=f"package {PACKAGE}, which has no folder other: pip install"):
         elsewhere.folder_of(PACKAGE, "other", INSTALL)
+
+
+def test_a_reader_is_its_speller_and_the_rest_of_the_package(package, tmp_path):
+    encoder, reader, output = tmp_path / "encoder", tmp_path / "reader", tmp_path / "shipped"
+    assert convert(["import", "--family=bert", f"--input={package / 'model'}", f"--output={encoder}"]) == 0
+    assert search(["speller", f"--model={encoder}", f"--output={reader}"]) == 0
+    more = [f"--rest={PACKAGE}:model", f"--rest-install={INSTALL}"]
+    assert ship(reader, output, write_about(tmp_path / "about.json", made="By hand."), *more) == 0
+    assert not load_file(output / "state.safetensors")
+    assert (output / FILE).read_bytes() == (reader / FILE).read_bytes()
+    whole = tmp_path / "whole"
+    assert search(["speller", f"--model={package / 'model'}", f"--output={whole}"]) == 0
+    vectors = charlm.load(output).encode(TEXTS, normalize=True)
+    np.testing.assert_array_equal(vectors, charlm.load(whole).encode(TEXTS, normalize=True))
+    plain = charlm.load(package / "model").encode(TEXTS, normalize=True)
+    assert abs(vectors - plain).max() > 1e-3  # "teh" is read as "the"
+    card = (output / "README.md").read_text(encoding="utf-8")
+    assert f"parameters, all of them in the package {INSTALL}, which has to be installed" in card
+    assert "By hand." in card
+    assert "## Data" not in card

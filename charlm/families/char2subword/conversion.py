@@ -9,7 +9,7 @@ do; `tensors.py` has the table of names.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import flax.linen as nn
@@ -21,7 +21,6 @@ from charlm.convert.rules import import_state
 from charlm.core.durable import write_json
 from charlm.core.reading import read_json
 from charlm.core.types import Json, JsonObject, Params
-from charlm.families import elsewhere
 from charlm.families.char2subword import FAMILY
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.tensors import (
@@ -77,18 +76,6 @@ class Char2SubwordConverter(SubwordConverter):
     def headless(self, config: Char2SubwordBertConfig, params: Params) -> tuple[nn.Module, Params]:
         """Returns the encoder inside a model with a head for labels; see `Converter.headless`."""
         return Char2SubwordBert(config), {name: params[name] for name in ("bert", "char2subword")}
-
-    def load_params(
-        self,
-        checkpoint: Path,
-        metadata: Mapping[str, Json],
-        abstract: Params,
-        names: Collection[str] | None = None,
-    ) -> Params:
-        """Returns the parameters, the transformer's from another package if the checkpoint leaves them there."""
-        if about := metadata.get(elsewhere.KEY):
-            return elsewhere.with_rest(checkpoint, abstract, about)  # all of them
-        return super().load_params(checkpoint, metadata, abstract, names)
 
     def names(self, source: Path, head: str = "", mapped: bool = True) -> Names:
         """Returns the contents of one of their files; see `Converter.names`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import flax.linen as nn
@@ -21,6 +21,7 @@ from charlm.convert.rules import describe, group, import_state, names_any
 from charlm.core.durable import write_json
 from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
+from charlm.families import elsewhere
 from charlm.families.family import Family
 from charlm.families.subword import BERT, ROBERTA
 from charlm.families.subword import GPT2 as GPT2_FAMILY
@@ -163,6 +164,18 @@ class SubwordConverter(Converter):
     def with_changes(self, metadata: Mapping[str, Json], changes: Mapping[str, Json]) -> JsonObject:
         """Returns the metadata with the given fields of the config changed."""
         return {**metadata, "model": metadata["model"] | changes}
+
+    def load_params(
+        self,
+        checkpoint: Path,
+        metadata: Mapping[str, Json],
+        abstract: Params,
+        names: Collection[str] | None = None,
+    ) -> Params:
+        """Returns the parameters, the transformer's from another package if the checkpoint leaves them there."""
+        if about := metadata.get(elsewhere.KEY):
+            return elsewhere.with_rest(checkpoint, abstract, about)  # all of them
+        return super().load_params(checkpoint, metadata, abstract, names)
 
     def write_beside(self, model: Model, folder: Path) -> None:
         """Copies the tokenizer and their config, which has more than ours: labels, names, dropout of heads."""
