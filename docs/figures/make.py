@@ -183,8 +183,8 @@ def search() -> None:
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("MRR@10, times 100")
     panels[0].set_ylim(0, 80)
-    panels[0].legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    figure.tight_layout()
+    figure.tight_layout(rect=(0, 0, 1, 0.86))
+    figure.legend(*panels[0].get_legend_handles_labels(), frameon=False, loc="upper center", ncols=2)
     save(figure, "search")
 
 
