@@ -49,7 +49,7 @@ ROOMS = {
     "shorthand": "config core.nearest",
     "models": "config core families.family",
     "export": "convert core families finetune.model tasks text.speller.files",
-    "ship": "convert core families text.speller.files text.wordlist training.goodput",
+    "ship": "convert core families text.wordlist training.goodput",
     "doctor": "core",
     "search": "api.model convert core data families text.noise.keyboards text.speller",
     "evaluate_retrieval": "api.model core data metrics robustness.render search text wordrec.defences",

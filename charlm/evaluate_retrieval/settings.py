@@ -102,9 +102,9 @@ class RetrievalSettings:
         self._check_data()
         object.__setattr__(self, "defence", tuple("+".join(parsed(spec, RIVALS)) for spec in self.defence))
         if odd := [name for name in self.defended if name not in self.models]:
-            raise ValueError(f"defended={odd[0]!r}: expected one of the models, {', '.join(self.models)}")
+            raise ValueError(f"--defended {odd[0]}: expected one of the models, {', '.join(self.models)}")
         if self.defended and not self.defence:
-            raise ValueError("defended needs defence: what stands in front of these models")
+            raise ValueError("--defended needs --defence: what stands in front of these models")
         least = {"seeds": 1, "first_seed": 0, "queries": 0, "query_seed": 0, "samples": 1, "batch_size": 1}
         for name, lowest in least.items():
             value = getattr(self, name)

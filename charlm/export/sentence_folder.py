@@ -21,6 +21,7 @@ from charlm.core.types import Json, JsonObject
 from charlm.core.version import __version__
 from charlm.core.word_table import FOLDER as WORD_TABLE
 from charlm.export.program import EXAMPLES, TOLERANCE
+from charlm.families import elsewhere
 from charlm.families.exported import INSIDE, MODULES, TYPE, around, read_normalize, write_settings
 from charlm.families.family import family
 from charlm.families.predictor import Predictor
@@ -41,7 +42,7 @@ tags:
 
 # {title}
 
-Vectors of texts, {width} numbers each, made by charlm {version}. Both packages have to be installed.
+Vectors of texts, {width} numbers each, made by charlm {version}. {needed} have to be installed.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -114,7 +115,12 @@ def write_sentence_folder(path: str, output: str) -> str:
         write_settings(folder, model.settings.longest, model.normalize)
         write_json(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": TYPE}])
         write_json(folder / PROMPTS, _prompts(model))
-        page = _PAGE.format(title=model.pretrained.title, width=expected_ND.shape[1], version=__version__)
+        page = _PAGE.format(
+            title=model.pretrained.title,
+            width=expected_ND.shape[1],
+            version=__version__,
+            needed=_needed(model.pretrained),
+        )
         write_text(folder / "README.md", page)
         apart = float(np.abs(_examples(load_text_model(folder)) - expected_ND).max())
         if not apart <= TOLERANCE:
@@ -123,6 +129,12 @@ def write_sentence_folder(path: str, output: str) -> str:
                 f"most {TOLERANCE:.0e}"
             )
     return f"{output}: {model.pretrained.title} for sentence-transformers, vectors of {expected_ND.shape[1]} numbers"
+
+
+def _needed(pretrained: Pretrained) -> str:
+    """Returns the packages that a folder needs, as the beginning of a sentence."""
+    rest = pretrained.metadata.get(elsewhere.KEY)
+    return f"sentence-transformers, charlm and {rest['install']}, which has weights," if rest else "Both packages"
 
 
 def copy_model(pretrained: Pretrained, target: Path) -> None:

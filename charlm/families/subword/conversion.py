@@ -31,6 +31,7 @@ from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT as GPT2_TABLE
 from charlm.families.subword.label_heads import check_exportable, varied, with_label_head
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
+from charlm.text.speller.files import FILE as SPELLER
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -178,14 +179,18 @@ class SubwordConverter(Converter):
         return super().load_params(checkpoint, metadata, abstract, names)
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Copies the tokenizer and their config, which has more than ours: labels, names, dropout of heads."""
+        """Copies the tokenizer, a speller, and their config, which has more than ours: labels, names, dropout."""
         copy_tokenizer(model.folder, folder)
+        if (model.folder / SPELLER).is_file():
+            shutil.copyfile(model.folder / SPELLER, folder / SPELLER)
         if theirs := model.metadata.get("hf_config"):
             write_json(folder / CONFIG_FILE, theirs)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that transformers reads, and the tokenizer; ValueError for a head that it does not have."""
         check_exportable(model.metadata, model.source)
+        if (model.folder / SPELLER).is_file():
+            log.warning("%s reads through a speller, which transformers has not: it is left out", model.folder)
         if model.metadata["head"] == ENCODER and POOLED_ENCODER in self.layout.heads:
             log.warning(
                 "an encoder without pooler: transformers makes a random one unless it is told add_pooling_layer=False"

@@ -13,6 +13,8 @@ import numpy as np
 
 from charlm.text.noise.keyboards import Keyboard
 
+LARGEST = 1e15  # of a cost
+
 
 @dataclasses.dataclass(frozen=True)
 class Costs:
@@ -35,6 +37,18 @@ class Costs:
     near_insert: float = 3.9
     repeat: float = 2.6
     first: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Checks the values; raises a ValueError that names the wrong one."""
+        check_numbers(self)
+
+
+def check_numbers(settings: object) -> None:
+    """Raises a ValueError that names a number of a dataclass that is no cost: negative, without end, or none."""
+    for field in dataclasses.fields(settings):  # pyright: ignore[reportArgumentType]
+        value = getattr(settings, field.name)
+        if isinstance(value, float | int) and not 0 <= value <= LARGEST:
+            raise ValueError(f"{field.name}={value!r}: expected a number of 0 to {LARGEST:g}")
 
 
 def typing_costs(typed: str, codes_KC: np.ndarray, keyboard: Keyboard, costs: Costs) -> np.ndarray:

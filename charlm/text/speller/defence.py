@@ -14,7 +14,7 @@ from charlm.text.speller.files import counted
 from charlm.text.speller.lexicon import Lexicon
 from charlm.text.speller.reading import Reading, Speller, SpellerSettings, with_words
 
-VERSION = "speller 1"
+VERSION = "speller 2"
 
 
 class NoisyChannel(Defence):

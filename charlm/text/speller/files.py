@@ -18,12 +18,11 @@ from charlm.core.durable import write_json
 from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.text.noise.keyboards import keyboard_for
-from charlm.text.speller.channel import Costs
+from charlm.text.speller.channel import LARGEST, Costs
 from charlm.text.speller.reading import MARKS, WORD, SpellerSettings
 
 FILE = "speller.json"
 FORMAT = 1
-_MOST = 1e15  # of a count or a cost
 
 
 class StoredSpeller(NamedTuple):
@@ -79,8 +78,8 @@ def _settings(found: Json, path: Path) -> SpellerSettings:
     """Returns settings of a file; ValueError if one is unknown, missing or of another kind."""
     usual = SpellerSettings()
     _check(found, dataclasses.asdict(usual), "settings", path)
-    costs = Costs(**{name: float(value) for name, value in found["costs"].items()})
     try:
+        costs = Costs(**{name: float(value) for name, value in found["costs"].items()})
         keyboard_for(found["language"])
         return SpellerSettings(**{**found, "costs": costs})
     except ValueError as error:
@@ -102,7 +101,7 @@ def _check(found: Json, usual: JsonObject, name: str, path: Path) -> None:
 
 
 def _is_number(value: Json) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -_MOST <= value <= _MOST
+    return isinstance(value, int | float) and not isinstance(value, bool) and -LARGEST <= value <= LARGEST
 
 
 def _is_count(value: Json) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 from charlm.text.noise.edits import Edit
 from charlm.text.noise.evasion import LEET
 from charlm.text.noise.keyboards import AUTO, keyboard_for
-from charlm.text.speller.channel import Costs, typing_costs
+from charlm.text.speller.channel import Costs, check_numbers, typing_costs
 from charlm.text.speller.lexicon import LONGEST, Lexicon
 
 MORE_WITH_WORDS = 5.0  # nats by which an unknown word costs more if the words of the documents are known
@@ -84,7 +84,8 @@ class SpellerSettings:
     costs: Costs = dataclasses.field(default_factory=Costs)
 
     def __post_init__(self) -> None:
-        """Checks what would stop a reading; raises a ValueError that names it."""
+        """Checks the values; raises a ValueError that names the wrong one."""
+        check_numbers(self)
         if not 0 < self.misspelled < 1:
             raise ValueError(f"misspelled={self.misspelled!r}: expected a share between 0 and 1")
         if not self.usual >= 1:
@@ -178,10 +179,10 @@ class Speller:
     def _doubts(self, chunks: Sequence[str], changed: Sequence[bool]) -> list[float]:
         """Returns for each chunk what an unknown word costs more, by the share of the others that are misspelled."""
         s, misspelled = self.settings, sum(changed)
-        words = max(misspelled, sum(WORD.search(chunk) is not None for chunk in chunks))
-        found = []
-        for own in changed:
-            share = (s.misspelled * s.usual + misspelled - own) / (s.usual + words - 1)
+        is_word = [own or WORD.search(chunk) is not None for chunk, own in zip(chunks, changed, strict=True)]
+        words, found = sum(is_word), []
+        for own, one in zip(changed, is_word, strict=True):
+            share = (s.misspelled * s.usual + misspelled - own) / (s.usual + words - one)
             more = _log_odds(share) - _log_odds(s.misspelled)
             # In steps, so that few ways to read a word are kept.
             found.append(round(s.writer * min(max(more, 0.0), s.careless) / _STEP) * _STEP)
@@ -360,8 +361,8 @@ _ODD = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SI
 _DIGIT = re.compile(r"\d")
 _ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]{2}")
 _ENDS = ".!?"  # of sentences
-_ROUNDS = 2  # of reading a text again
-_STEP = 0.5
+_ROUNDS = 2  # of reading a text again: a third one changes few words, and two readings may follow each other for ever
+_STEP = 0.5  # nats
 _LONGEST_CHUNK = 400  # characters; what is longer is no text that somebody typed, and stays as it is
 _LONGEST_PART = 20
 _LONGEST_PIECE = 3

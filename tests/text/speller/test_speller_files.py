@@ -43,6 +43,8 @@ def test_words_are_counted_in_their_normal_form():
         ({"kept": 1.5}, "settings.kept: expected a whole number of at least 1, got 1.5"),
         ({"unknown": "x"}, "settings.unknown: expected a number, got 'x'"),
         ({"misspelled": 1}, "misspelled=1: expected a share between 0 and 1"),
+        ({"writer": -1}, "writer=-1: expected a number of 0 to 1e+15"),
+        ({"costs": {**dataclasses.asdict(SETTINGS)["costs"], "near": -5}}, "near=-5.0: expected a number of 0"),
         ({"usual": 0.5}, "usual=0.5: expected at least 1 word"),
         ({"language": 3}, "settings.language: expected a text, got 3"),
         ({"language": "xx"}, "no keyboard for language 'xx'"),

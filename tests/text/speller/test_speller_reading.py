@@ -146,6 +146,27 @@ def test_readings_are_ascending_parts_of_any_text(text):
         place = reading.end
 
 
+def test_numbers_beside_words_say_nothing_about_a_writer(speller):
+    settings = dataclasses.replace(speller.settings, usual=1.0, misspelled=0.9)
+    assert [one.words[0][0] for one in Speller(speller.lexicon, settings).read("teh 12 servcie 3.14")] == [
+        "the",
+        "service",
+    ]
+
+
+def test_readings_do_not_depend_on_what_was_read_before(speller):
+    texts = ["teh old servcie fprest", "the fprest", "poeple who fprest", "fprest"]
+    alone = [Speller(speller.lexicon, speller.settings).read(text) for text in texts]
+    together = Speller(speller.lexicon, speller.settings)
+    assert [together.read(text) for text in [*reversed(texts), *texts]] == [*reversed(alone), *alone]
+
+
+@pytest.mark.parametrize("change", [{"writer": float("nan")}, {"careless": float("inf")}, {"prior": -1.0}])
+def test_settings_that_are_no_numbers_are_refused(change):
+    with pytest.raises(ValueError, match=f"{next(iter(change))}=.*: expected a number of 0 to"):
+        SpellerSettings(**change)
+
+
 def test_beside_misspelled_words_an_unknown_one_is_more_likely_misspelled(speller):
     cautious = Speller(speller.lexicon, dataclasses.replace(speller.settings, unknown=3.0))
     alone, beside = cautious.read("the fprest"), cautious.read("teh servcie fprest")
