@@ -45,20 +45,15 @@ tags:
 Vectors of texts, {width} numbers each, made by charlm {version}. {needed} have to be installed.
 
 ```python
-from sentence_transformers import SentenceTransformer
+from charlm.export.sentence_module import sentence_transformer
 
-model = SentenceTransformer("FOLDER", trust_remote_code=True)
+model = sentence_transformer("FOLDER")  # a SentenceTransformer
 vectors = model.encode(["a text", "another"])
 ```
 
-From version 6 on, sentence-transformers asks for `trust_remote_code=True` before it imports a class that is not its
-own. This folder has no code: what is imported is the charlm that is installed. Without the flag:
-
-```python
-from charlm.export.sentence_module import sentence_transformer
-
-model = sentence_transformer("FOLDER")
-```
+`SentenceTransformer("FOLDER")` gives the same up to version 5. From version 6 on, sentence-transformers asks for
+`trust_remote_code=True` before it imports a class that is not its own. This folder as charlm wrote it has no code: what
+is imported is the charlm that is installed.
 
 `charlm.load("FOLDER").encode(texts, normalize=True)` gives the same vectors without PyTorch.
 """

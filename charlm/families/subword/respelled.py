@@ -9,8 +9,10 @@ those of the model itself. Open it to change what the transformer reads in place
 from __future__ import annotations
 
 import copy
+import itertools
+import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 import flax.linen as nn
@@ -19,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.core.types import Tree
+from charlm.families.predictor import checked_texts
 from charlm.families.pretrained import Pretrained
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.predictor import SubwordPredictor
@@ -36,6 +39,7 @@ from charlm.text.subwords import SubwordTokenizer
 _FIRST = 3  # the rank of the most frequent word, by Zipf's law, as if that many were more frequent
 # Weights of words of one letter, and of other single letters, of which a table does not say how frequent they are.
 _ONE, _LETTER = 1 / 5, 1 / 3000
+_BETWEEN_SPACES = re.compile(r"\S+")
 NO_FILLS = "it reads through a speller, which makes vectors of texts; take the model without it to fill gaps"
 
 
@@ -152,6 +156,16 @@ class RespelledPredictor(SubwordPredictor):
         other._mixtures = []
         return other
 
+    def positions(self, texts: Iterable[str], batch_size: int = 32, longest: int | None = None) -> list[np.ndarray]:
+        """Returns the states of all positions of each text; see `Predictor.positions`.
+
+        Of a text of which only `longest` positions are read, twice as many words are spelled: the speller makes at
+        most one word of two, and new words take it long.
+        """
+        if longest is not None:
+            texts = [_beginning(text, 2 * longest) for text in checked_texts(texts, batch_size)]
+        return super().positions(texts, batch_size, longest)
+
     def _texts(self, texts: Sequence[str]) -> list[Text]:
         """Returns the pieces of texts as they are read, with offsets in the texts as they are written."""
         normal = [
@@ -201,6 +215,12 @@ class RespelledPredictor(SubwordPredictor):
         stack = next(stack for name, stack in stacks.items() if name.startswith("bert"))
         about = f"{self._about_pieces} Misspelled words are read as the words that they may mean."
         return [AttentionView("Between pieces", about, (self._map(stack, names),))]
+
+
+def _beginning(text: str, count: int) -> str:
+    """Returns a text up to its word `count`, counted from 0; words are what stands between spaces."""
+    behind = next(itertools.islice(_BETWEEN_SPACES.finditer(text), count, None), None)
+    return text if behind is None else text[: behind.start()]
 
 
 def _is_letter(text: str, edit: Edit) -> bool:

@@ -95,6 +95,18 @@ def test_long_texts_are_read_in_windows():
     np.testing.assert_allclose(one.vectors_WD, other.vectors_WD, atol=1e-5)
 
 
+def test_of_a_text_that_is_cut_only_the_beginning_is_spelled(monkeypatch):
+    one, seen = reader(), []
+    read = one._speller.read
+    monkeypatch.setattr(one._speller, "read", lambda text: seen.append(text) or read(text))
+    text = "htey raed the wrods " * 1000
+    (cut_LD,) = one.positions([text], longest=10)
+    assert seen == ["htey raed the wrods " * 5]
+    (whole_LD,) = one.positions(["htey raed the wrods " * 5], longest=10)
+    np.testing.assert_array_equal(cut_LD, whole_LD)
+    assert len(one.positions([" wrods"])[0]) == 3  # all of a text that is not cut
+
+
 def test_words_of_documents_are_known():
     text, words = "zqorviq", {"zqorviqa": 3.0}
     assert reader()._speller.read(text) == []
