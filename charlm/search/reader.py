@@ -44,12 +44,12 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
             f"--model={model}: it has a speller already, which knows words of texts; expected the encoder that it was "
             "made of"
         )
+    predictors = family(pretrained.family).get_predictor()
+    predictors.with_speller(pretrained, StoredSpeller({}, settings))  # it says what does not fit, before texts are read
     read = [text for path in texts for text in read_texts("--texts", path)]
     words = counted(read, pretrained.tokenizer().normalized)
     if texts and not words:
         raise ValueError(f"--texts={' '.join(texts)}: no words in {len(read):,} texts")
-    # It says what does not fit, before anything is written.
-    family(pretrained.family).get_predictor().with_speller(pretrained, StoredSpeller(words, settings))
     with new_folder(output) as folder:
         shutil.copytree(pretrained.folder, folder, dirs_exist_ok=True)
         write_speller(folder, words, settings)
@@ -58,7 +58,6 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
                 (folder / name).unlink(missing_ok=True)
         if (folder / checksums.FILE).is_file():
             checksums.write(folder)
-        predictors = family(pretrained.family).get_predictor()
         predictors.from_pretrained(from_pretrained(folder))  # what cannot be read gets no name
     known = f", which knows {len(words):,} words of {len(read):,} texts, too" if read else ""
     return f"{output}: {model} behind a speller{known} ({Path(output) / FILE})"

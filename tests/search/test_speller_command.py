@@ -63,6 +63,7 @@ def test_without_texts_the_words_are_those_of_the_table(tmp_path):
     [
         ("roberta", [], "a model of the kind RoBERTa reads no text through a speller"),
         ("gpt2", [], "a model of the kind GPT-2 reads no text through a speller"),
+        ("hlm-small-en", [], "a model of the kind HLM reads no text through a speller"),
         ("hlm-small-en-pos", [], "it predicts labels"),
         ("bert", ["--kept=0"], "--kept=0: expected at least 1"),
         ("bert", ["--unknown=-1"], "--unknown=-1: expected a positive number"),
