@@ -76,9 +76,12 @@ class Page(NamedTuple):
 SMALL_BERT = (r"--config.train.steps=400", "--config.train.steps=4 --config.text.pieces=400 --config.model.hidden=32")
 SMALL_EYES = (r"--config.train.steps=200", "--config.train.steps=4 --config.model.hidden=32")
 SPELLED = (r"(:tiny\+approximation\+mean_square)", r"\1 --config.train.steps=4 --config.train.eval_words=50")
-ALIGNED = (r"(--config=configs/align\.py:tiny)", r"\1 --config.alignment.steps=4 --config.alignment.eval_words=20")
-ASKED = (r"--queries 200 --noise charbert:0\.5 charbert:1", "--queries 5 --noise charbert:1 --samples 20")
-FEW = (r"PACKAGES = .*", 'PACKAGES = ("json",)')
+ALIGNED = (
+    r"(--config=configs/align\.py:tiny)",
+    r"\1 --config.alignment.steps=4 --config.alignment.eval_words=20 --config.data.max_length=32",
+)
+ASKED = (r"--queries 200 (?:\\\n +)?--noise charbert:0\.5 charbert:1", "--queries 5 --noise charbert:1 --samples 20")
+FEW = (r"PACKAGES = \([^)]*\)", 'PACKAGES = ("json",)')
 RUN = {
     "README.md": Page(("these are the tests",)),
     "docs/tutorials/first-model.md": Page(),
