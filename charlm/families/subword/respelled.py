@@ -168,9 +168,7 @@ class RespelledPredictor(SubwordPredictor):
 
     def _texts(self, texts: Sequence[str]) -> list[Text]:
         """Returns the pieces of texts as they are read, with offsets in the texts as they are written."""
-        normal = [
-            NoisedText.of(text, [edit for edit in self._normal.edits(text) if _is_letter(text, edit)]) for text in texts
-        ]
+        normal = [self._plain(text) for text in texts]
         readings = [self._speller.read(one.text) for one in normal]
         read = [
             NoisedText.of(one.text, [edit for reading in found for edit in reading.edits(one.text)])

@@ -44,7 +44,7 @@ class Costs:
 
 
 def check_numbers(settings: object) -> None:
-    """Raises a ValueError that names a number of a dataclass that is no cost: negative, without end, or none."""
+    """Raises a ValueError that names a number of a dataclass that is negative, above `LARGEST`, or not a number."""
     for field in dataclasses.fields(settings):  # pyright: ignore[reportArgumentType]
         value = getattr(settings, field.name)
         if isinstance(value, float | int) and not 0 <= value <= LARGEST:

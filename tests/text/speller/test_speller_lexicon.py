@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from charlm.text.speller import Lexicon, mixed
-from charlm.text.speller.lexicon import LONGEST
+from charlm.text.speller.lexicon import LONGEST, MOST_LONGER
 
 WORDS = {"the": 30, "then": 5, "thee": 1, "cat": 2, "subscription": 1, "a": 20, "b2b": 1, "x" * (LONGEST + 1): 1}
 
@@ -32,6 +34,27 @@ def test_the_nearest_words_have_the_most_letters_in_common():
     assert near(lexicon, "subscirption", 1) == ["subscription"]
     assert near(lexicon, "zzz", 5) == []
     assert near(lexicon, "日本", 5) == []
+
+
+def test_the_nearest_of_many_words_are_those_of_the_definition():
+    """The measure by its definition, word by word; words that are equally near may stand for each other."""
+    rng = np.random.default_rng(0)
+    words = sorted({"".join(rng.choice([*"eeeettaaoinshrdlxq"], rng.integers(2, 12))) for _ in range(800)})
+    lexicon = Lexicon(dict.fromkeys(words, 1))
+
+    def features(word):
+        ended = f"^{word}$"
+        return Counter([*word, *map("".join, itertools.pairwise(ended)), *zip(ended, ended[2:], strict=False)])
+
+    def nearness(typed, word):
+        one, other = features(typed), features(word)
+        shared = sum(count * other[name] for name, count in one.items())
+        return shared / math.hypot(*other.values()) if abs(len(word) - len(typed)) <= MOST_LONGER else 0.0
+
+    for typed in ("tehsar", "xq", "interation", "aaaa"):
+        measured = sorted((nearness(typed, word) for word in words), reverse=True)
+        found = sorted((nearness(typed, word) for word in near(lexicon, typed, 50)), reverse=True)
+        np.testing.assert_allclose(found, measured[:50], rtol=1e-5)
 
 
 def test_single_letters_words_with_digits_and_endless_ones_are_known_but_nothing_is_corrected_to_them():
