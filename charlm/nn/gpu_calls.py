@@ -20,10 +20,11 @@ from charlm.nn.tile_calls import Spread, StaticArgs, Tables
 from charlm.nn.tiles import TileConfig
 
 TILE = 64  # rows and columns: scores, and their products with positions, fit into an H100's registers
-ENOUGH = 512  # programs that keep a GPU busy: four on each of 132 multiprocessors
-# By the compiler's figures alone: with 4 warps more registers are spilled, and no GPU has run either.
-WARPS = 8
-TWO_STAGES = 64  # numbers of a head up to which two tiles are in shared memory: the next is read while one is computed
+ENOUGH = 1024  # programs that keep a GPU busy: eight on each of 132 multiprocessors
+WARPS = 4  # an H200 takes 1.2 ms forward with 4 and 1.9 with 8, though registers are spilled with 4
+# Bytes of the probabilities and gradients of scores that the way back holds at a time: 64 rows of 512 words in 12 heads
+# take 0.8 GiB in bfloat16.
+SCORE_BYTES = 2**30
 
 
 class _Parts(NamedTuple):
@@ -38,6 +39,11 @@ class _Parts(NamedTuple):
     def tile(self) -> pl.BlockSpec:
         """Of arrays [B, ..., D]: the program's own tile."""
         return pl.BlockSpec((None, self.plan.tile, self.plan.head_dim), lambda t, h, b: (b, t, h))
+
+    def of_forward(self, keys: int, tables: Tables) -> list[pl.BlockSpec]:
+        """What `gpu_tiles.forward` reads."""
+        floor = pl.BlockSpec((None, None, keys), lambda t, h, b: (b, 0, 0))
+        return [_SCALARS, floor, self.tile(), self.rows(keys), self.rows(keys), *self.tables(tables)]
 
     def tables(self, tables: Tables) -> list[pl.BlockSpec]:
         """Of the tables: all positions of a head."""
@@ -58,8 +64,7 @@ def _call(
     name: str,
     **rest: Any,  # as `pl.pallas_call` types them
 ) -> Callable[..., Any]:  # arrays in, one or several out
-    stages = 2 if plan.head_dim <= TWO_STAGES else 1
-    params = plgpu.CompilerParams(num_warps=WARPS, num_stages=stages)
+    params = plgpu.CompilerParams(num_warps=WARPS, num_stages=1)
     return pl.pallas_call(kernel, compiler_params=params, interpret=plan.interpret, name=name, **rest)
 
 
@@ -85,10 +90,7 @@ def call_forward(
         functools.partial(gpu_tiles.forward, plan),
         "tiled_attention",
         grid=(plan.queries, H, B),
-        in_specs=[
-            _SCALARS, pl.BlockSpec((None, None, N), lambda t, h, b: (b, 0, 0)), at.tile(), at.rows(N), at.rows(N),
-            *at.tables(tables),
-        ],
+        in_specs=at.of_forward(N, tables),
         out_specs=[at.tile(), pl.BlockSpec((None, None, 2, plan.tile), lambda t, h, b: (b, h, 0, t))],
         out_shape=[
             jax.ShapeDtypeStruct(query.shape, query.dtype), jax.ShapeDtypeStruct((B, H, 2, Q), jnp.float32)
@@ -110,56 +112,101 @@ def call_backward(
     statistics: jax.Array,
     grad: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Tables]:
-    """Returns the gradients of one device's query, key, value and tables; those of tables are sums over all devices."""
+    """Returns the gradients of one device's query, key, value and tables; those of tables are sums over all devices.
+
+    The rows of the batch are gone through in blocks, one after the other, of as many rows as `_rows_at_once` says.
+    """
     (B, Q, D), N = query.shape, key.shape[1]
     plan = _plan(static, query, N, tables)
-    at, H = _Parts(plan), D // plan.head_dim
+    H = D // plan.head_dim
     by_head = (out.astype(jnp.float32) * grad.astype(jnp.float32)).reshape(B, Q, H, -1)
     deltas = by_head.sum(axis=-1).swapaxes(1, 2)
-    given = (spread.scalars(seed_2, B, H), floor_B1N, query, key, value, grad, statistics, deltas, *tables)
+    scalars, rows = spread.scalars(seed_2, B, H), _rows_at_once(B, H * Q * N * query.dtype.itemsize)
 
-    def specs(rows: int | None) -> list[pl.BlockSpec]:
-        """Returns the parts of `given`: one row of the batch, or all of `rows`."""
-        batch = lambda *shape: (rows, *shape)
-        row = lambda b: b if rows is None else 0
-        states = lambda length: pl.BlockSpec(batch(length, plan.head_dim), lambda t, h, b: (row(b), 0, h))
-        return [
-            _SCALARS,
-            pl.BlockSpec(batch(None, N), lambda t, h, b: (row(b), 0, 0)),
-            states(Q), states(N), states(N), states(Q),
-            pl.BlockSpec(batch(None, 2, Q), lambda t, h, b: (row(b), h, 0, 0)),
-            pl.BlockSpec(batch(None, Q), lambda t, h, b: (row(b), h, 0)),
-            *at.tables(tables),
-        ]  # fmt: skip
+    def of_block(number: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        here = jnp.stack([jnp.uint32(0), jnp.uint32(0), number.astype(jnp.uint32) * rows, jnp.uint32(0)])
+        return _gradients_of_rows(plan, scalars + here, tables, *given)
 
+    given = floor_B1N, query, key, value, grad, statistics, deltas
+    if rows == B:
+        of_query, of_key, of_value, *of_tables = of_block(jnp.uint32(0), given)
+    else:
+        blocks = [x.reshape(B // rows, rows, *x.shape[1:]) for x in given]
+        found = jax.lax.map(lambda xs: of_block(xs[0], tuple(xs[1:])), (jnp.arange(B // rows), *blocks))
+        of_query, of_key, of_value, *of_tables = (x.reshape(-1, *x.shape[2:]) for x in found)
+    if not tables:
+        return of_query, of_key, of_value, ()
+    of_keys, of_queries = of_tables
+    summed = _of_table(of_keys[:, :, ::-1]), _of_table(of_queries)  # a table of position keys descends
+    if spread.batch:
+        summed = tuple(jax.lax.psum(x, spread.batch) for x in summed)
+    return of_query, of_key, of_value, summed
+
+
+def _rows_at_once(rows: int, score_bytes: int) -> int:
+    """Returns how many rows of the batch a block of the way back has: a divisor of all, at least one.
+
+    Args:
+      rows: all rows.
+      score_bytes: bytes of a row's scores, of all heads.
+    """
+    fitting = max(1, SCORE_BYTES // (2 * score_bytes))
+    return max(size for size in range(1, rows + 1) if rows % size == 0 and size <= fitting)
+
+
+def _gradients_of_rows(
+    plan: TileConfig,
+    scalars: jax.Array,
+    tables: Tables,
+    floor: jax.Array,
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    grad: jax.Array,
+    statistics: jax.Array,
+    deltas: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """Returns the gradients of query, key and value of some rows, and the sums for the tables, if there are any."""
+    (B, Q, D), N = query.shape, key.shape[1]
+    at, H = _Parts(plan), D // plan.head_dim
     like = lambda *arrays: [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
-    of_query = _call(
+    scores = jax.ShapeDtypeStruct((B, H, Q, N), query.dtype)
+    of_tile = pl.BlockSpec((None, None, plan.tile, N), lambda t, h, b: (b, h, t, 0))
+    of_query, dropped, of_scores = _call(
         plan, functools.partial(gpu_tiles.backward_of_queries, plan),
         "tiled_attention_backward_of_queries",
-        grid=(plan.queries, H, B), in_specs=specs(None), out_specs=[at.tile()], out_shape=like(query),
-    )(*given)[0]  # fmt: skip
+        grid=(plan.queries, H, B),
+        in_specs=[
+            *at.of_forward(N, tables[:0]), at.tile(),
+            pl.BlockSpec((None, None, 2, plan.tile), lambda t, h, b: (b, h, 0, t)),
+            pl.BlockSpec((None, None, plan.tile), lambda t, h, b: (b, h, t)),
+            *at.tables(tables),
+        ],
+        out_specs=[at.tile(), of_tile, of_tile], out_shape=[*like(query), scores, scores],
+    )(scalars, floor, query, key, value, grad, statistics, deltas, *tables)  # fmt: skip
+    of_column = pl.BlockSpec((None, None, Q, plan.tile), lambda t, h, b: (b, h, 0, t))
     of_key, of_value = _call(
         plan, functools.partial(gpu_tiles.backward_of_keys, plan),
         "tiled_attention_backward_of_keys",
-        grid=(plan.keys, H, B), in_specs=specs(None), out_specs=[at.tile(), at.tile()], out_shape=like(key, value),
-    )(*given)  # fmt: skip
+        grid=(plan.keys, H, B), in_specs=[at.rows(Q), at.rows(Q), of_column, of_column, *at.tables(tables)],
+        out_specs=[at.tile(), at.tile()], out_shape=like(key, value),
+    )(query, grad, dropped, of_scores, *tables)  # fmt: skip
     if not tables:
-        return of_query, of_key, of_value, ()
+        return of_query, of_key, of_value
 
     diagonals = plan.queries + plan.keys - 1
     rows = -(-B // min(B, -(-ENOUGH // (diagonals * H))))
-    parts = -(-B // rows)
+    whole = lambda length: pl.BlockSpec((B, length, plan.head_dim), lambda t, h, b: (0, 0, h))
     own = pl.BlockSpec((None, None, None, 2, plan.tile, plan.head_dim), lambda t, h, b: (b, h, t, 0, 0, 0))
-    sums = jax.ShapeDtypeStruct((parts, H, diagonals, 2, plan.tile, plan.head_dim), jnp.float32)
-    of_keys, of_queries = _call(
+    sums = jax.ShapeDtypeStruct((-(-B // rows), H, diagonals, 2, plan.tile, plan.head_dim), jnp.float32)
+    of_tables = _call(
         plan, functools.partial(gpu_tiles.backward_of_positions, plan, rows),
         "tiled_attention_backward_of_positions",
-        grid=(diagonals, H, parts), in_specs=specs(B), out_specs=[own, own], out_shape=[sums, sums],
-    )(*given)  # fmt: skip
-    of_tables = _of_table(of_keys[:, :, ::-1]), _of_table(of_queries)  # a table of position keys descends
-    if spread.batch:
-        of_tables = tuple(jax.lax.psum(x, spread.batch) for x in of_tables)
-    return of_query, of_key, of_value, of_tables
+        grid=(diagonals, H, len(range(0, B, rows))),
+        in_specs=[whole(Q), whole(N), pl.BlockSpec((B, None, Q, N), lambda t, h, b: (0, h, 0, 0))],
+        out_specs=[own, own], out_shape=[sums, sums],
+    )(query, key, of_scores)  # fmt: skip
+    return of_query, of_key, of_value, *of_tables
 
 
 def _of_table(sums: jax.Array) -> jax.Array:

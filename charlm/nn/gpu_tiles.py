@@ -3,8 +3,13 @@
 They compute what `charlm.nn.tiles` computes on TPUs. There a kernel goes through all tiles one after the other, and
 sums stay in fast memory; here thousands of programs run at the same time in no order. So every program owns what it
 writes, and goes through the tiles that add to it in a loop: one kernel each for the outputs, the gradients of queries,
-those of keys and values, and those of positions. Scores are computed again in each of them. No number is added to by
-two programs, so equal inputs give equal bits.
+those of keys and values, and those of positions. No number is added to by two programs, so equal inputs give equal
+bits. The first kernel of the way back computes the scores again, and writes the dropped probabilities and the gradients
+of the scores for the other two: for some rows of the batch at a time (`charlm.nn.gpu_calls`). To compute them in each
+kernel took twice as long on an H200.
+
+Scores are powers of two, not of e: they are multiplied by log2(e) before the softmax, because a GPU has an instruction
+for powers of two alone.
 
 The positions of a tile are two blocks of N rows, `low` and `high`: row r and column c meet at row c - r + N of both
 laid end to end, which is row c - r of `high`, or row c - r + N of `low`. Modulo N both are the same, so the products
@@ -15,15 +20,19 @@ module to change what happens inside a tile.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton as plgpu
 
 from charlm.nn.draws import amplified, kept_neighbours
 from charlm.nn.rotations import rotated
 from charlm.nn.tiles import Ref, TileConfig
+
+LOG2_E = 1 / math.log(2)
 
 Pair = tuple[jax.Array, jax.Array]  # blocks `low` and `high` of positions, or their gradients, [N, K] each
 
@@ -33,21 +42,11 @@ class _Side(NamedTuple):
 
     Attributes:
       states: queries or keys, [N, K].
-      others: gradients of the output beside queries, values beside keys, [N, K].
       run: what the positions have for these states: position keys for queries, position queries for keys; None: none.
     """
 
     states: jax.Array
-    others: jax.Array
     run: Pair | None
-
-
-class _OfQueries(NamedTuple):
-    """Float32 [N]: each query's maximum and sum of the softmax, and its output times the output's gradient."""
-
-    maxima: jax.Array
-    totals: jax.Array
-    deltas: jax.Array
 
 
 def _high(tile: int) -> jax.Array:
@@ -62,28 +61,27 @@ def position_scores(plan: TileConfig, x_NK: jax.Array, run: Pair) -> jax.Array:
     return rotated(jnp.where(_high(plan.tile), high, low), 1, plan.interpret)
 
 
-def _back(plan: TileConfig, grad_NN: jax.Array, dtype: jnp.dtype) -> Pair:
+def _back(plan: TileConfig, grad_NN: jax.Array) -> Pair:
     """Returns the gradients of the two products in `position_scores`."""
     grad, high = rotated(grad_NN, -1, plan.interpret), _high(plan.tile)
-    return jnp.where(high, 0.0, grad).astype(dtype), jnp.where(high, grad, 0.0).astype(dtype)
+    none = jnp.zeros_like(grad)
+    return jnp.where(high, none, grad), jnp.where(high, grad, none)
 
 
-def _states_gradient(plan: TileConfig, grad_NN: jax.Array, one: _Side, other: _Side) -> jax.Array:
-    """Returns the gradient of the states of the side that is the rows of a tile, float32 [N, K]."""
-    found = plan.product(grad_NN.astype(one.states.dtype), other.states, (1, 0))
-    if one.run is not None:
-        for grad, block in zip(_back(plan, grad_NN, one.states.dtype), one.run, strict=True):
-            found += plan.product(grad, block, (1, 0))
-    return found
+def _by_positions(plan: TileConfig, grad_NN: jax.Array, run: Pair) -> jax.Array:
+    """Returns the part of the gradient of the states that comes from `position_scores`, float32 [N, K]."""
+    low, high = (plan.product(of, block, (1, 0)) for of, block in zip(_back(plan, grad_NN), run, strict=True))
+    return low + high
 
 
-def _scores(plan: TileConfig, rows: _Side, columns: _Side, floor: jax.Array) -> jax.Array:
-    """Returns the float32 scores of a tile; `floor` is as in `forward`, along the axis of the keys."""
+def _scores(plan: TileConfig, rows: _Side, columns: _Side, floor_N: jax.Array) -> jax.Array:
+    """Returns the float32 scores of a tile, as powers of two; `floor_N` is as in `forward`."""
     scores = plan.product(rows.states, columns.states, (1, 1))
     if rows.run is not None and columns.run is not None:
         scores += position_scores(plan, rows.states, rows.run)
         scores += position_scores(plan, columns.states, columns.run).T
-    return jnp.where(floor > 0, scores * plan.scale, floor)
+    # A hidden key's own score is lost in the floor, which is so far below: one operation for the factor and the mask.
+    return scores * (plan.scale * LOG2_E) + jnp.where(floor_N > 0, 0.0, floor_N)[None, :]
 
 
 class _Where(NamedTuple):
@@ -103,29 +101,6 @@ def _kept(plan: TileConfig, scalars: Ref, at: _Where) -> jax.Array:
     return kept_neighbours(seed, place, *first, size=plan.tile, limit=plan.limit)
 
 
-def _gradients(
-    plan: TileConfig,
-    scalars: Ref,
-    at: _Where,
-    sides: tuple[_Side, _Side],
-    floor_N: jax.Array,
-    of: _OfQueries,
-    by_key: bool,
-) -> Pair:
-    """Returns the probabilities after dropout and the gradients of the scores; rows are keys if `by_key`."""
-    across = lambda x_N: x_N[None, :] if by_key else x_N[:, None]
-    rows, columns = reversed(sides) if by_key else sides
-    floor = floor_N[:, None] if by_key else floor_N[None, :]
-    probs = jnp.exp(_scores(plan, rows, columns, floor) - across(of.maxima)) * across(1 / of.totals)
-    of_probs = plan.product(rows.others, columns.others, (1, 1))
-    dropped = probs
-    if plan.limit:
-        factor = jnp.where(_kept(plan, scalars, at), amplified(plan.limit), 0.0)
-        factor = factor.T if by_key else factor
-        dropped, of_probs = probs * factor, of_probs * factor
-    return dropped, jnp.where(floor > 0, probs * (of_probs - across(of.deltas)) * plan.scale, 0.0)
-
-
 def _rows(plan: TileConfig, ref: Ref, number: jax.Array, leading: tuple[jax.Array | int, ...] = ()) -> jax.Array:
     """Returns the rows of one tile, of an array with `leading` indices before the axis of rows."""
     return ref[(*leading, pl.ds(number * plan.tile, plan.tile))]
@@ -139,6 +114,17 @@ def _runs(plan: TileConfig, tables: list[Ref], at: _Where) -> tuple[Pair | None,
     first, second = plan.queries - 1 - at.query + at.key, plan.keys - 1 - at.key + at.query
     pair = lambda ref, number: (_rows(plan, ref, number), _rows(plan, ref, number + 1))
     return pair(of_keys, first), pair(of_queries, second)
+
+
+def _power_of_two(x: jax.Array, interpret: bool) -> jax.Array:
+    """Returns 2 ** x of float32 numbers, to some 2e-7, by the one instruction that `jnp.exp2` surrounds by others."""
+    if interpret:
+        return jnp.exp2(x)
+    like = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    (power,) = plgpu.elementwise_inline_asm(
+        "ex2.approx.ftz.f32 $0, $1;", args=[x], constraints="=f,f", pack=1, result_shape_dtypes=[like]
+    )
+    return power
 
 
 def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, value: Ref, *refs: Ref) -> None:
@@ -160,14 +146,15 @@ def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, va
         sums, before, total = carry
         at = _Where(row, head, i, j)
         of_query, of_key = _runs(plan, tables, at)
-        value_NK = _rows(plan, value, j)
-        sides = _Side(query_NK, query_NK, of_query), _Side(_rows(plan, key, j), value_NK, of_key)
-        scores = _scores(plan, *sides, _rows(plan, floor, j)[None, :])
+        sides = _Side(query_NK, of_query), _Side(_rows(plan, key, j), of_key)
+        scores = _scores(plan, *sides, _rows(plan, floor, j))
         maxima = jnp.maximum(before, scores.max(axis=1))
-        probs, shrink = jnp.exp(scores - maxima[:, None]), jnp.exp(before - maxima)
+        probs = _power_of_two(scores - maxima[:, None], plan.interpret)
+        shrink = _power_of_two(before - maxima, plan.interpret)
         total = total * shrink + probs.sum(axis=1)
         if plan.limit:
             probs = jnp.where(_kept(plan, scalars, at), probs, 0.0)
+        value_NK = _rows(plan, value, j)
         sums = sums * shrink[:, None] + plan.product(probs.astype(value_NK.dtype), value_NK, (1, 0))
         return sums, maxima, total
 
@@ -177,96 +164,108 @@ def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, va
     statistics[0], statistics[1] = maxima, total
 
 
-class _Given(NamedTuple):
-    """What all kernels of the way back read; `statistics` [2, queries] as `forward` wrote them, `deltas` [queries]."""
+def backward_of_queries(
+    plan: TileConfig,
+    scalars: Ref,
+    floor: Ref,
+    query: Ref,
+    key: Ref,
+    value: Ref,
+    grad: Ref,
+    statistics: Ref,
+    deltas: Ref,
+    *refs: Ref,
+) -> None:
+    """Computes the gradients of a tile of queries, and what other kernels need; grid [tiles of queries, H, rows].
 
-    scalars: Ref
-    floor: Ref
-    query: Ref
-    key: Ref
-    value: Ref
-    grad: Ref
-    statistics: Ref
-    deltas: Ref
-
-    def gradients(
-        self,
-        plan: TileConfig,
-        at: _Where,
-        tables: list[Ref],
-        by_key: bool,
-        leading: tuple[jax.Array, ...] = (),
-    ) -> tuple[tuple[_Side, _Side], Pair]:
-        """Returns the sides of a tile, queries and keys, and what `_gradients` does; `leading` is as in `_rows`."""
-        of_query, of_key = _runs(plan, tables, at)
-        queries = lambda ref, *more: _rows(plan, ref, at.query, (*leading, *more))
-        keys = lambda ref: _rows(plan, ref, at.key, leading)
-        sides = (
-            _Side(queries(self.query), queries(self.grad), of_query),
-            _Side(keys(self.key), keys(self.value), of_key),
-        )
-        of = _OfQueries(queries(self.statistics, 0), queries(self.statistics, 1), queries(self.deltas))
-        return sides, _gradients(plan, self.scalars, at, sides, keys(self.floor), of, by_key)
-
-
-GIVEN = len(_Given._fields)
-
-
-def backward_of_queries(plan: TileConfig, *refs: Ref) -> None:
-    """Computes the gradients of a tile of queries [N, K]; grid [tiles of queries, H, B]; `refs` as in `_Given`."""
-    given, (*tables, of_query) = _Given(*refs[:GIVEN]), refs[GIVEN:]
+    Args:
+      scalars, floor, query, key, value: as in `forward`.
+      grad: the gradient of the output, [N, K].
+      statistics: as `forward` wrote them.
+      deltas: float32 [N], each query's output times the gradient of it.
+      refs: with positions the tables, as in `forward`; the gradients of the queries [N, K]; the probabilities after
+        dropout and the gradients of the scores before they are scaled, [N, keys] each.
+    """
+    *tables, of_query, dropped, of_scores = refs
     i, head, row = (pl.program_id(axis) for axis in range(3))
+    query_NK, grad_NK = query[...], grad[...]
+    maxima, shares, delta = statistics[0], 1 / statistics[1], deltas[...]
 
     def step(j: jax.Array, sums: jax.Array) -> jax.Array:
-        (queries, keys), (_, grad) = given.gradients(plan, _Where(row, head, i, j), tables, False)
-        return sums + _states_gradient(plan, grad, queries, keys)
+        at = _Where(row, head, i, j)
+        run, of_key = _runs(plan, tables, at)
+        key_NK, floor_N = _rows(plan, key, j), _rows(plan, floor, j)
+        scores = _scores(plan, _Side(query_NK, run), _Side(key_NK, of_key), floor_N)
+        probs = _power_of_two(scores - maxima[:, None], plan.interpret) * shares[:, None]
+        of_probs = plan.product(grad_NK, _rows(plan, value, j), (1, 1))
+        kept_NN = probs
+        if plan.limit:
+            factor = jnp.where(_kept(plan, scalars, at), amplified(plan.limit), 0.0)
+            kept_NN, of_probs = probs * factor, of_probs * factor
+        grad_NN = jnp.where(floor_N[None, :] > 0, probs * (of_probs - delta[:, None]), 0.0).astype(key_NK.dtype)
+        columns = pl.ds(j * plan.tile, plan.tile)
+        dropped[:, columns], of_scores[:, columns] = kept_NN.astype(dropped.dtype), grad_NN
+        sums += plan.product(grad_NN, key_NK, (1, 0))
+        return sums if run is None else sums + _by_positions(plan, grad_NN, run)
 
     sums = jax.lax.fori_loop(0, plan.keys, step, jnp.zeros(of_query.shape, jnp.float32))
-    of_query[...] = sums.astype(of_query.dtype)
+    of_query[...] = (sums * plan.scale).astype(of_query.dtype)
 
 
-def backward_of_keys(plan: TileConfig, *refs: Ref) -> None:
-    """Computes the gradients of a tile of keys and values [N, K]; grid [tiles of keys, H, B]; `refs` as in `_Given`."""
-    given, (*tables, of_key, of_value) = _Given(*refs[:GIVEN]), refs[GIVEN:]
+def backward_of_keys(plan: TileConfig, query: Ref, grad: Ref, dropped: Ref, of_scores: Ref, *refs: Ref) -> None:
+    """Computes the gradients of a tile of keys and values; grid [tiles of keys, H, rows].
+
+    Args:
+      query: [queries, K].
+      grad: the gradient of the output, [queries, K].
+      dropped, of_scores: as `backward_of_queries` wrote them, [queries, N].
+      refs: with positions the tables, as in `forward`; the gradients of keys and values, [N, K] each.
+    """
+    *tables, of_key, of_value = refs
     j, head, row = (pl.program_id(axis) for axis in range(3))
 
     def step(i: jax.Array, sums: Pair) -> Pair:
-        (queries, keys), (dropped, grad) = given.gradients(plan, _Where(row, head, i, j), tables, True)
-        of_values = plan.product(dropped.astype(queries.others.dtype), queries.others, (1, 0))
-        return sums[0] + _states_gradient(plan, grad, keys, queries), sums[1] + of_values
+        _, run = _runs(plan, tables, _Where(row, head, i, j))
+        grad_NN = _rows(plan, of_scores, i)
+        of_keys = plan.product(grad_NN, _rows(plan, query, i), (0, 0))
+        of_values = plan.product(_rows(plan, dropped, i), _rows(plan, grad, i), (0, 0))
+        if run is not None:
+            of_keys += _by_positions(plan, grad_NN.T, run)
+        return sums[0] + of_keys, sums[1] + of_values
 
     none = jnp.zeros(of_key.shape, jnp.float32)
     sums = jax.lax.fori_loop(0, plan.queries, step, (none, none))
-    of_key[...], of_value[...] = (x.astype(of_key.dtype) for x in sums)
+    of_key[...], of_value[...] = (sums[0] * plan.scale).astype(of_key.dtype), sums[1].astype(of_value.dtype)
 
 
-def backward_of_positions(plan: TileConfig, rows: int, *refs: Ref) -> None:
-    """Adds up the gradients of the positions of the tiles on one diagonal; grid [diagonals, H, parts of the batch].
+def backward_of_positions(
+    plan: TileConfig, rows: int, query: Ref, key: Ref, of_scores: Ref, of_keys: Ref, of_queries: Ref
+) -> None:
+    """Adds up the gradients of the positions of the tiles on one diagonal; grid [diagonals, H, parts of the rows].
 
     Args:
       plan: what is fixed.
-      rows: rows of a part of the batch; the last part may have fewer.
-      refs: as in `_Given`, all but the scalars with an axis of rows of the batch in front; the gradients of `low` and
-        `high` of position keys, and of position queries, float32 [2, N, K] each.
+      rows: rows of the batch in a part; the last part may have fewer.
+      query, key: [all rows, length, K].
+      of_scores: as `backward_of_queries` wrote them, [all rows, queries, keys].
+      of_keys, of_queries: the gradients of `low` and `high` of position keys, and of position queries, float32
+        [2, N, K] each.
     """
-    given, (*tables, of_keys, of_queries) = _Given(*refs[:GIVEN]), refs[GIVEN:]
-    diagonal, head, part = (pl.program_id(axis) for axis in range(3))
+    diagonal, part = pl.program_id(0), pl.program_id(2)
     ahead = diagonal - (plan.keys - 1)  # the tile of queries minus that of keys
     first, last = jnp.maximum(ahead, 0), jnp.minimum(plan.queries, plan.keys + ahead)
 
     def of_row(row: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         def step(i: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-            at = _Where(row, head, i, i - ahead)
-            (queries, keys), (_, grad) = given.gradients(plan, at, tables, False, (row,))
-            found = [
-                plan.product(block, side.states, (0, 0))
-                for side, grad_NN in ((queries, grad), (keys, grad.T))
-                for block in _back(plan, grad_NN, side.states.dtype)
-            ]
+            j = i - ahead
+            grad_NN = of_scores[row, pl.ds(i * plan.tile, plan.tile), pl.ds(j * plan.tile, plan.tile)]
+            sides = (_rows(plan, query, i, (row,)), grad_NN), (_rows(plan, key, j, (row,)), grad_NN.T)
+            found = [plan.product(block, states, (0, 0)) for states, grad in sides for block in _back(plan, grad)]
             return tuple(x + y for x, y in zip(sums, found, strict=True))
 
         return jax.lax.fori_loop(first, last, step, sums)
 
     none = tuple(jnp.zeros(of_keys.shape[1:], jnp.float32) for _ in range(4))
-    end = jnp.minimum((part + 1) * rows, given.query.shape[0])
-    of_keys[0], of_keys[1], of_queries[0], of_queries[1] = jax.lax.fori_loop(part * rows, end, of_row, none)
+    end = jnp.minimum((part + 1) * rows, query.shape[0])
+    sums = jax.lax.fori_loop(part * rows, end, of_row, none)
+    of_keys[0], of_keys[1], of_queries[0], of_queries[1] = (x * plan.scale for x in sums)
