@@ -38,7 +38,8 @@ from charlm.nn.apply import applied
 from charlm.nn.attention import DisentangledAttention
 from charlm.nn.blocks import Attention
 from charlm.nn.embed import Dense
-from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, SHORTEST_TILE, this_machine
+from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, this_machine
+from charlm.nn.tiled import fills
 
 RUN_SECONDS, MOST_CALLS = 0.1, 200  # a run makes so many calls that the start of a single one hardly counts
 CHECKED_ROWS = 2  # rows of the batch that are compared with the reference, whose float32 scores take much memory
@@ -216,8 +217,8 @@ def left_out(machine: kernels.Machine, dtype: DTypeLike, head_dim: int, words: i
     tiled = kernels.tiled_obstacle(machine, of_head, words)
     if machine.platform == "cpu" and not smoke:
         tiled = INTERPRETED
-    elif words < SHORTEST_TILE:  # the modules would give such a window to the reference
-        tiled = f"its windows have at least {SHORTEST_TILE} words, got {words}"
+    elif not fills(words, words, machine.tiles):  # the modules would give such a window to the reference
+        tiled = f"its windows are longer than {words} words"
     reasons = {PALLAS: tiled, CUDNN: kernels.obstacle(machine, jnp.dtype(dtype), head_dim)}
     return {name: why for name, why in reasons.items() if why}
 

@@ -20,6 +20,7 @@ from jax.typing import DTypeLike
 
 from charlm.nn.embed import dense, gelu, layer_norm
 from charlm.nn.kernels import attend, choose_tiled, this_machine
+from charlm.nn.sizes import is_symbolic
 from charlm.nn.tiled import tiled_attention
 
 # gelu_new: the tanh approximation (Hendrycks and Gimpel), up to 5e-4 off. Weights need the form they were trained with.
@@ -113,7 +114,7 @@ class Attention(nn.Module):
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
         drops = self.dropout > 0 and not deterministic
-        if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities):
+        if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities, drops):
             side_by_side = lambda y_BNHK: y_BNHK.reshape(B, L, D)
             mixed = tiled_attention(
                 side_by_side(query),
@@ -135,10 +136,14 @@ class Attention(nn.Module):
         mixed = mixed.swapaxes(1, 2).reshape(B, L, D)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
 
-    def _by_tiles(self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool) -> bool:
+    def _by_tiles(
+        self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool, drops: bool
+    ) -> bool:
         _, L, D = x_BLD.shape
         of_head = jax.ShapeDtypeStruct((L, D // self.heads), self.dtype)
-        chosen = choose_tiled(self.kernel, this_machine(), of_head, L, probabilities)
+        if is_symbolic(L):
+            return False
+        chosen = choose_tiled(self.kernel, this_machine(), of_head, L, probabilities, cudnn_can=not drops)
         # The tiles know masks of keys alone: causal attention, and that of a cache, are the other kernels'.
         return chosen and cache is None and visible_B1QN.shape[1:3] == (1, 1) and not self.is_initializing()
 

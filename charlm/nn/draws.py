@@ -5,11 +5,13 @@ else: not on the tiles, the devices or the direction (forward or backward). The 
 function that draws the other masks, too (`charlm.core.hashed_keys`): some six operations for a probability, where
 Threefry, JAX's own generator, would take thirty, in each of the four kernels. One call gives the 16 bits of four
 probabilities: on TPUs those that stand in the four quarters of a square of 256 queries and keys, on GPUs those of four
-keys side by side. Open it to change what is drawn. `charlm.nn.tiled` uses it; `kept` returns the whole mask that was
-drawn.
+keys side by side, and for short windows there one call gives only one's. Open it to change what is drawn.
+`charlm.nn.tiled` uses it; `kept` returns the whole mask that was drawn.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +22,7 @@ PART = 128  # queries and keys of a quarter, and the lanes of a TPU's registers:
 LEVELS = 2**16  # of 16 bits
 
 Scalar = jax.Array | int
+Sharing = Literal["quarters", "neighbours", "none"]
 
 
 def threshold(rate: float) -> int:
@@ -125,23 +128,45 @@ def kept_neighbours(
     return bits.reshape(size, size).astype(jnp.int32) >= limit
 
 
+def kept_alone(
+    seed: tuple[jax.Array, jax.Array], place: jax.Array, query: jax.Array, key: jax.Array, *, limit: int
+) -> jax.Array:
+    """Returns what is kept where every probability has a call of its own: of short windows on GPUs.
+
+    Args:
+      seed, limit: as in `kept_tile`.
+      place, query, key: uint32 arrays that broadcast together; place is as in `kept_tile`.
+
+    Returns:
+      bool, of the shape that they broadcast to.
+    """
+    word, _ = _words(seed, place, (query << jnp.uint32(16)) | key)
+    return (word & jnp.uint32(LEVELS - 1)).astype(jnp.int32) >= limit
+
+
 def kept(
-    seed_2: jax.Array, rows: int, heads: int, queries: int, keys: int, rate: float, neighbours: bool = False
+    seed_2: jax.Array, rows: int, heads: int, queries: int, keys: int, rate: float, sharing: Sharing = "quarters"
 ) -> jax.Array:
     """Returns what is kept of all probabilities: the definition that kernels follow, for tests and studies.
 
     Args:
       seed_2: uint32.
       rate: the share that is dropped.
-      neighbours: whether four keys side by side share a call (`kept_neighbours`); else four quarters (`kept_tile`).
+      sharing: which probabilities share a call: those of four quarters (`kept_tile`), of four keys side by side
+        (`kept_neighbours`), or none (`kept_alone`).
 
     Returns:
       bool [rows, heads, queries, keys]
     """
     place, query, key = jnp.ix_(*(jnp.arange(size, dtype=jnp.uint32) for size in (rows * heads, queries, keys)))
+    seed = seed_2[0], seed_2[1]
+    if sharing == "none":
+        alone = kept_alone(seed, place, query, key, limit=threshold(rate))
+        return alone.reshape(rows, heads, queries, keys)
+    neighbours = sharing == "neighbours"
     shrunk = lambda x: x // (2 * PART) * PART + x % PART
     counter = (query << 16) | (key >> 2) if neighbours else (shrunk(query) << 16) | shrunk(key)
-    words = _words((seed_2[0], seed_2[1]), place, counter)
+    words = _words(seed, place, counter)
     second, upper = (key % 2, key // 2 % 2) if neighbours else (query // PART % 2, key // PART % 2)
     bits = (jnp.where(second == 0, *words) >> (16 * upper)) & (LEVELS - 1)
     return (bits >= threshold(rate)).reshape(rows, heads, queries, keys)

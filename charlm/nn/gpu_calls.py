@@ -58,7 +58,7 @@ def _plan(static: StaticArgs, query: jax.Array, keys: int, tables: Tables) -> Ti
     )  # fmt: skip
 
 
-def _call(
+def call(
     plan: TileConfig,
     kernel: Callable[..., None],  # of any number of parts of arrays
     name: str,
@@ -85,7 +85,7 @@ def call_forward(
     (B, Q, D), N = query.shape, key.shape[1]
     plan = _plan(static, query, N, tables)
     at, H = _Parts(plan), D // plan.head_dim
-    run = _call(
+    run = call(
         plan,
         functools.partial(gpu_tiles.forward, plan),
         "tiled_attention",
@@ -137,7 +137,7 @@ def call_backward(
     if not tables:
         return of_query, of_key, of_value, ()
     of_keys, of_queries = of_tables
-    summed = _of_table(of_keys[:, :, ::-1]), _of_table(of_queries)  # a table of position keys descends
+    summed = of_table(of_keys[:, :, ::-1]), of_table(of_queries)  # a table of position keys descends
     if spread.batch:
         summed = tuple(jax.lax.psum(x, spread.batch) for x in summed)
     return of_query, of_key, of_value, summed
@@ -172,7 +172,7 @@ def _gradients_of_rows(
     like = lambda *arrays: [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
     scores = jax.ShapeDtypeStruct((B, H, Q, N), query.dtype)
     of_tile = pl.BlockSpec((None, None, plan.tile, N), lambda t, h, b: (b, h, t, 0))
-    of_query, dropped, of_scores = _call(
+    of_query, dropped, of_scores = call(
         plan, functools.partial(gpu_tiles.backward_of_queries, plan),
         "tiled_attention_backward_of_queries",
         grid=(plan.queries, H, B),
@@ -185,7 +185,7 @@ def _gradients_of_rows(
         out_specs=[at.tile(), of_tile, of_tile], out_shape=[*like(query), scores, scores],
     )(scalars, floor, query, key, value, grad, statistics, deltas, *tables)  # fmt: skip
     of_column = pl.BlockSpec((None, None, Q, plan.tile), lambda t, h, b: (b, h, 0, t))
-    of_key, of_value = _call(
+    of_key, of_value = call(
         plan, functools.partial(gpu_tiles.backward_of_keys, plan),
         "tiled_attention_backward_of_keys",
         grid=(plan.keys, H, B), in_specs=[at.rows(Q), at.rows(Q), of_column, of_column, *at.tables(tables)],
@@ -199,7 +199,7 @@ def _gradients_of_rows(
     whole = lambda length: pl.BlockSpec((B, length, plan.head_dim), lambda t, h, b: (0, 0, h))
     own = pl.BlockSpec((None, None, None, 2, plan.tile, plan.head_dim), lambda t, h, b: (b, h, t, 0, 0, 0))
     sums = jax.ShapeDtypeStruct((-(-B // rows), H, diagonals, 2, plan.tile, plan.head_dim), jnp.float32)
-    of_tables = _call(
+    of_tables = call(
         plan, functools.partial(gpu_tiles.backward_of_positions, plan, rows),
         "tiled_attention_backward_of_positions",
         grid=(diagonals, H, len(range(0, B, rows))),
@@ -209,7 +209,7 @@ def _gradients_of_rows(
     return of_query, of_key, of_value, *of_tables
 
 
-def _of_table(sums: jax.Array) -> jax.Array:
+def of_table(sums: jax.Array) -> jax.Array:
     """Returns the gradients of a table [T, D] from those of `low` and `high` of each diagonal, which overlap by one."""
     _, H, diagonals, _, N, K = sums.shape
     low, high = jnp.moveaxis(sums.sum(axis=0), 2, 0)

@@ -29,7 +29,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from charlm.nn.draws import amplified, kept_neighbours
-from charlm.nn.rotations import rotated
+from charlm.nn.rotations import rotated, rotated_together
 from charlm.nn.tiles import Ref, TileConfig
 
 LOG2_E = 1 / math.log(2)
@@ -37,7 +37,7 @@ LOG2_E = 1 / math.log(2)
 Pair = tuple[jax.Array, jax.Array]  # blocks `low` and `high` of positions, or their gradients, [N, K] each
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """What a tile has on one of its sides.
 
     Attributes:
@@ -55,31 +55,53 @@ def _high(tile: int) -> jax.Array:
     return column < tile - row
 
 
-def position_scores(plan: TileConfig, x_NK: jax.Array, run: Pair) -> jax.Array:
-    """Returns the float32 scores [r, c] = x[r] . (low, high)[c - r + N]."""
+def _of_run(plan: TileConfig, x_NK: jax.Array, run: Pair) -> jax.Array:
+    """Returns the float32 scores [r, s] = x[r] . (low, high)[s - r], modulo N: those of positions, not yet rotated."""
     low, high = (plan.product(x_NK, block, (1, 1)) for block in run)
-    return rotated(jnp.where(_high(plan.tile), high, low), 1, plan.interpret)
+    return jnp.where(_high(plan.tile), high, low)
 
 
-def _back(plan: TileConfig, grad_NN: jax.Array) -> Pair:
-    """Returns the gradients of the two products in `position_scores`."""
-    grad, high = rotated(grad_NN, -1, plan.interpret), _high(plan.tile)
-    none = jnp.zeros_like(grad)
+def position_scores(plan: TileConfig, rows: tuple[jax.Array, Pair], columns: tuple[jax.Array, Pair]) -> jax.Array:
+    """Returns the float32 scores [r, c] of positions, from the states and the run of both sides of a tile."""
+    of_rows, of_columns = _rotated(plan, _of_run(plan, *rows), _of_run(plan, *columns), 1, rows[0].dtype)
+    return of_rows + of_columns.T
+
+
+def _rotated(plan: TileConfig, x: jax.Array, y: jax.Array, step: int, dtype: jnp.dtype) -> Pair:
+    """Returns both arrays rotated: together where the states are bfloat16, and as exact as these."""
+    if dtype == jnp.bfloat16:
+        return rotated_together(x, y, step, plan.interpret)
+    return rotated(x, step, plan.interpret), rotated(y, step, plan.interpret)
+
+
+def _of_run_products(plan: TileConfig, grad: jax.Array) -> Pair:
+    high, none = _high(plan.tile), jnp.zeros_like(grad)
     return jnp.where(high, none, grad), jnp.where(high, grad, none)
 
 
-def _by_positions(plan: TileConfig, grad_NN: jax.Array, run: Pair) -> jax.Array:
-    """Returns the part of the gradient of the states that comes from `position_scores`, float32 [N, K]."""
-    low, high = (plan.product(of, block, (1, 0)) for of, block in zip(_back(plan, grad_NN), run, strict=True))
+def of_skewed(plan: TileConfig, grad_NN: jax.Array) -> Pair:
+    """Returns the gradients of the two products of a side whose states are the rows of the scores, in `_of_run`."""
+    return _of_run_products(plan, rotated(grad_NN, -1, plan.interpret))
+
+
+def of_both_skewed(plan: TileConfig, grad_NN: jax.Array) -> tuple[Pair, Pair]:
+    """Returns `of_skewed` of the gradients of scores and of their transpose."""
+    both = _rotated(plan, grad_NN, grad_NN.T, -1, grad_NN.dtype)
+    of_rows, of_columns = (_of_run_products(plan, grad) for grad in both)
+    return of_rows, of_columns
+
+
+def by_positions(plan: TileConfig, of_products: Pair, run: Pair) -> jax.Array:
+    """Returns the part of the gradient of the states that comes from positions, float32 [N, K]."""
+    low, high = (plan.product(of, block, (1, 0)) for of, block in zip(of_products, run, strict=True))
     return low + high
 
 
-def _scores(plan: TileConfig, rows: _Side, columns: _Side, floor_N: jax.Array) -> jax.Array:
+def tile_scores(plan: TileConfig, rows: Side, columns: Side, floor_N: jax.Array) -> jax.Array:
     """Returns the float32 scores of a tile, as powers of two; `floor_N` is as in `forward`."""
     scores = plan.product(rows.states, columns.states, (1, 1))
     if rows.run is not None and columns.run is not None:
-        scores += position_scores(plan, rows.states, rows.run)
-        scores += position_scores(plan, columns.states, columns.run).T
+        scores += position_scores(plan, (rows.states, rows.run), (columns.states, columns.run))
     # A hidden key's own score is lost in the floor, which is so far below: one operation for the factor and the mask.
     return scores * (plan.scale * LOG2_E) + jnp.where(floor_N > 0, 0.0, floor_N)[None, :]
 
@@ -116,7 +138,7 @@ def _runs(plan: TileConfig, tables: list[Ref], at: _Where) -> tuple[Pair | None,
     return pair(of_keys, first), pair(of_queries, second)
 
 
-def _power_of_two(x: jax.Array, interpret: bool) -> jax.Array:
+def power_of_two(x: jax.Array, interpret: bool) -> jax.Array:
     """Returns 2 ** x of float32 numbers, to some 2e-7, by the one instruction that `jnp.exp2` surrounds by others."""
     if interpret:
         return jnp.exp2(x)
@@ -146,11 +168,11 @@ def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, va
         sums, before, total = carry
         at = _Where(row, head, i, j)
         of_query, of_key = _runs(plan, tables, at)
-        sides = _Side(query_NK, of_query), _Side(_rows(plan, key, j), of_key)
-        scores = _scores(plan, *sides, _rows(plan, floor, j))
+        sides = Side(query_NK, of_query), Side(_rows(plan, key, j), of_key)
+        scores = tile_scores(plan, *sides, _rows(plan, floor, j))
         maxima = jnp.maximum(before, scores.max(axis=1))
-        probs = _power_of_two(scores - maxima[:, None], plan.interpret)
-        shrink = _power_of_two(before - maxima, plan.interpret)
+        probs = power_of_two(scores - maxima[:, None], plan.interpret)
+        shrink = power_of_two(before - maxima, plan.interpret)
         total = total * shrink + probs.sum(axis=1)
         if plan.limit:
             probs = jnp.where(_kept(plan, scalars, at), probs, 0.0)
@@ -195,8 +217,8 @@ def backward_of_queries(
         at = _Where(row, head, i, j)
         run, of_key = _runs(plan, tables, at)
         key_NK, floor_N = _rows(plan, key, j), _rows(plan, floor, j)
-        scores = _scores(plan, _Side(query_NK, run), _Side(key_NK, of_key), floor_N)
-        probs = _power_of_two(scores - maxima[:, None], plan.interpret) * shares[:, None]
+        scores = tile_scores(plan, Side(query_NK, run), Side(key_NK, of_key), floor_N)
+        probs = power_of_two(scores - maxima[:, None], plan.interpret) * shares[:, None]
         of_probs = plan.product(grad_NK, _rows(plan, value, j), (1, 1))
         kept_NN = probs
         if plan.limit:
@@ -206,7 +228,7 @@ def backward_of_queries(
         columns = pl.ds(j * plan.tile, plan.tile)
         dropped[:, columns], of_scores[:, columns] = kept_NN.astype(dropped.dtype), grad_NN
         sums += plan.product(grad_NN, key_NK, (1, 0))
-        return sums if run is None else sums + _by_positions(plan, grad_NN, run)
+        return sums if run is None else sums + by_positions(plan, of_skewed(plan, grad_NN), run)
 
     sums = jax.lax.fori_loop(0, plan.keys, step, jnp.zeros(of_query.shape, jnp.float32))
     of_query[...] = (sums * plan.scale).astype(of_query.dtype)
@@ -230,7 +252,7 @@ def backward_of_keys(plan: TileConfig, query: Ref, grad: Ref, dropped: Ref, of_s
         of_keys = plan.product(grad_NN, _rows(plan, query, i), (0, 0))
         of_values = plan.product(_rows(plan, dropped, i), _rows(plan, grad, i), (0, 0))
         if run is not None:
-            of_keys += _by_positions(plan, grad_NN.T, run)
+            of_keys += by_positions(plan, of_skewed(plan, grad_NN.T), run)
         return sums[0] + of_keys, sums[1] + of_values
 
     none = jnp.zeros(of_key.shape, jnp.float32)
@@ -259,8 +281,9 @@ def backward_of_positions(
         def step(i: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             j = i - ahead
             grad_NN = of_scores[row, pl.ds(i * plan.tile, plan.tile), pl.ds(j * plan.tile, plan.tile)]
-            sides = (_rows(plan, query, i, (row,)), grad_NN), (_rows(plan, key, j, (row,)), grad_NN.T)
-            found = [plan.product(block, states, (0, 0)) for states, grad in sides for block in _back(plan, grad)]
+            states = _rows(plan, query, i, (row,)), _rows(plan, key, j, (row,))
+            pairs = zip(of_both_skewed(plan, grad_NN), states, strict=True)
+            found = [plan.product(block, side_NK, (0, 0)) for pair, side_NK in pairs for block in pair]
             return tuple(x + y for x, y in zip(sums, found, strict=True))
 
         return jax.lax.fori_loop(first, last, step, sums)

@@ -31,8 +31,8 @@ from charlm.nn.choices import KERNELS
 from charlm.nn.tile_calls import Chip
 
 MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
-_, EINSUM, CUDNN, PALLAS = KERNELS  # a new kernel needs a name here, too
-SHORTEST_TILE = 128  # queries and keys in a tile of either kernel; shorter windows would leave most of it empty
+AUTO, EINSUM, CUDNN, PALLAS = KERNELS  # a new kernel needs a name here, too
+SHORTEST_CUDNN = 128  # queries and keys from which "auto" takes cuDNN: its tiles would be mostly empty
 
 Biases = tuple[jax.Array, ...]
 Drop = Callable[[jax.Array], jax.Array]
@@ -103,30 +103,35 @@ def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
     return ""
 
 
-def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, probabilities: bool) -> bool:
+def choose_tiled(
+    asked: str, machine: Machine, query_QK: Shaped, keys: int, probabilities: bool, *, cudnn_can: bool
+) -> bool:
     """Returns whether `charlm.nn.tiled` computes an attention that it can compute: one with a mask of keys alone.
 
-    That is so where "pallas" is asked for. Windows shorter than a tile, such as the characters of a word, stay with the
-    reference even then. On a CPU "pallas" runs in an interpreter, for tests. "auto" does not take the kernels yet: the
-    compilers for TPUs and GPUs say that they take a small part of the reference's memory and traffic
-    (docs/benchmarks.md), but no TPU or GPU has run them.
+    "pallas" takes it wherever it runs; on a CPU that is in an interpreter, for tests. "auto" takes it where it was
+    measured to be best (docs/benchmarks.md): on Hopper GPUs, for what cuDNN cannot do. TPUs have not run it yet, so
+    there it must be asked for. Windows that would leave most of a tile empty stay with the reference in any case.
 
     Args:
       asked: as in `choose`.
       query_QK: the queries of a head.
       keys: number of keys.
       probabilities: whether probabilities are returned, which only the reference can do. The kernels do drop them.
+      cudnn_can: whether cuDNN could do the same: there are no relative positions, and nothing is dropped.
 
     Raises:
       ValueError: `asked` is not in `KERNELS`, or it is "pallas" where the kernels cannot run.
     """
     if asked not in KERNELS:
         raise ValueError(f"attention_kernel={asked!r} is not one of {', '.join(KERNELS)}")
-    if asked != PALLAS:
+    if asked not in (AUTO, PALLAS):
         return False
-    if why_not := tiled_obstacle(machine, query_QK, keys):
+    why_not = tiled_obstacle(machine, query_QK, keys)
+    if asked == PALLAS and why_not:
         raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
-    return not probabilities and min(query_QK.shape[0], keys) >= SHORTEST_TILE
+    if asked == AUTO and (why_not or cudnn_can or machine.platform != "gpu" or (machine.capability or (0,))[0] != 9):
+        return False
+    return not probabilities and tiled.fills(query_QK.shape[0], keys, machine.tiles)
 
 
 def tiled_obstacle(machine: Machine, query_QK: Shaped, keys: int) -> str:
@@ -158,7 +163,7 @@ def choose(asked: str, machine: Machine, query_XYQK: Shaped, keys: int, probabil
     if asked in (EINSUM, PALLAS) or why_not or probabilities:
         return EINSUM
     # Compute capability 10.3 needs cuDNN 9.11, and JAX does not say which version is installed.
-    best = min(queries, keys) >= SHORTEST_TILE and machine.devices == 1 and machine.capability != (10, 3)
+    best = min(queries, keys) >= SHORTEST_CUDNN and machine.devices == 1 and machine.capability != (10, 3)
     return CUDNN if best or asked == CUDNN else EINSUM
 
 

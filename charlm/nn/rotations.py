@@ -15,6 +15,8 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 
+_UPPER = 0xFFFF0000  # the upper half of a word: that of a float32 number is a bfloat16 number
+
 taken_p = Primitive("charlm_taken_in_row")
 taken_p.def_abstract_eval(lambda x, columns: ShapedArray(columns.shape, x.dtype))
 
@@ -33,6 +35,22 @@ def rotated(x: jax.Array, step: int, interpret: bool) -> jax.Array:
         return jnp.take_along_axis(x, columns, axis=1)
     _add_to_pallas()
     return taken_p.bind(x, columns)
+
+
+def rotated_together(x: jax.Array, y: jax.Array, step: int, interpret: bool) -> tuple[jax.Array, jax.Array]:
+    """Returns `rotated` of two arrays, both float32 or both bfloat16; float32 numbers are rounded to bfloat16.
+
+    Each pair of numbers is one word of 32 bits, so that both arrays take the way between threads together.
+    """
+    bits = lambda value, dtype: jax.lax.bitcast_convert_type(value, dtype)
+    half = jnp.uint32(16)
+    if x.dtype == jnp.bfloat16:
+        upper, lower = (bits(value, jnp.uint16).astype(jnp.uint32) for value in (x, y))
+        word = rotated((upper << half) | lower, step, interpret)
+        return tuple(bits(part.astype(jnp.uint16), jnp.bfloat16) for part in (word >> half, word))
+    upper, lower = (bits(value, jnp.uint32) + jnp.uint32(0x8000) for value in (x, y))  # the nearest, once it is cut
+    word = rotated((upper & jnp.uint32(_UPPER)) | (lower >> half), step, interpret)
+    return bits(word & jnp.uint32(_UPPER), jnp.float32), bits(word << half, jnp.float32)
 
 
 @functools.cache

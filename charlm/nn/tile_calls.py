@@ -27,7 +27,12 @@ Chip = Literal["tpu", "gpu"]
 
 
 class StaticArgs(NamedTuple):
-    """What is fixed when the attention is traced; see `tiles.TileConfig`. `chip` is that of `tiled_attention`."""
+    """What is fixed when the attention is traced; see `tiles.TileConfig`.
+
+    Attributes:
+      chip: that of `tiled_attention`.
+      short: whether several windows share a tile.
+    """
 
     heads: int
     head_dim: int
@@ -35,6 +40,7 @@ class StaticArgs(NamedTuple):
     limit: int
     tile: int
     chip: Chip
+    short: bool
     interpret: bool
 
 

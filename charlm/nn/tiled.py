@@ -7,7 +7,8 @@ those of FlashAttention (Dao et al., 2022, algorithms 1 and 4), statistics and s
 contiguous run of positions, so the kernels take one row for each distance, 2 L of them, and skew products inside the
 tile. Gradients are added up in a fixed order: equal inputs give equal bits. Dropout is drawn by counters
 (`charlm.nn.draws`), so a mask is never stored and does not depend on the mesh. TPUs have one kernel for each direction
-(`charlm.nn.tiles`), GPUs three for the way back (`charlm.nn.gpu_tiles`).
+(`charlm.nn.tiles`), GPUs three for the way back (`charlm.nn.gpu_tiles`), and others for windows as short as words
+(`charlm.nn.gpu_words`).
 
 On CPUs the same kernels run in Pallas' interpreter, slowly: for tests. Open it to change how long windows are split,
 how the kernels are spread over devices, or what they are given.
@@ -25,10 +26,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from charlm.nn import gpu_calls, tile_calls
+from charlm.nn import gpu_calls, gpu_words, tile_calls
 from charlm.nn.draws import threshold
 from charlm.nn.scan import BATCH_AXES
 from charlm.nn.tile_calls import Chip, Spread, StaticArgs, Tables
+from charlm.nn.tiles import HIDDEN
 
 TILES = (512, 256, 128)  # sizes of tiles on TPUs: a larger one is read again less, and shifts fewer products out
 EMPTY = 1.25  # the largest tile is used that makes the window at most so many times longer
@@ -36,7 +38,6 @@ EMPTY = 1.25  # the largest tile is used that makes the window at most so many t
 # fit into a v5p's in float32, says its compiler.
 LONGEST = 4096
 HEAD_DIMS = (16, 32, 64, 128)  # on GPUs: Triton's tiles have powers of two
-HIDDEN = -1e30  # the score of a hidden key: finite, so that a query without any key gives finite values and gradients
 HEADS_AXIS = "model"  # mesh axis over which heads are spread; see `charlm.core.sharding`
 
 
@@ -65,6 +66,18 @@ def obstacle(query: jax.Array | jax.ShapeDtypeStruct, keys: int, chip: Chip) -> 
     if chip == "gpu" and query.dtype != jnp.bfloat16:
         return f"it needs bfloat16 on GPUs, got {query.dtype}"
     return ""
+
+
+def is_short(queries: int, keys: int, chip: Chip) -> bool:
+    """Returns whether several windows of this size share a tile (`charlm.nn.gpu_words`)."""
+    return chip == "gpu" and queries == keys <= gpu_words.LONGEST
+
+
+def fills(queries: int, keys: int, chip: Chip) -> bool:
+    """Returns whether windows of this size fill tiles well enough to be computed by them."""
+    if chip == "tpu":
+        return min(queries, keys) >= TILES[-1]
+    return is_short(queries, keys, chip) or min(queries, keys) > gpu_words.LONGEST
 
 
 def tile_size(length: int) -> int:
@@ -108,10 +121,14 @@ def tiled_attention(
     one = jax.ShapeDtypeStruct((Q, K), query_BQD.dtype)
     assert interpret or not obstacle(one, N, chip)  # callers ask first
     tile = tile_size(max(Q, N)) if chip == "tpu" else gpu_calls.TILE
-    static = StaticArgs(heads, K, scale, threshold(rate), tile, chip, interpret)
+    short = is_short(Q, N, chip)
+    static = StaticArgs(heads, K, scale, threshold(rate), tile, chip, short, interpret)
     # Keys beyond the last one have no weight even where no key is visible.
-    floor_BN = _padded(jnp.where(visible_BN, 1.0, HIDDEN).astype(jnp.float32), tile, -jnp.inf)
-    query, key, value = (_padded(x, tile) for x in (query_BQD, key_BND, value_BND))
+    floor_BN = jnp.where(visible_BN, 1.0, HIDDEN).astype(jnp.float32)
+    query, key, value = query_BQD, key_BND, value_BND
+    if not short:
+        floor_BN = _padded(floor_BN, tile, -jnp.inf)
+        query, key, value = (_padded(x, tile) for x in (query, key, value))
     seed_2 = jnp.zeros(2, jnp.uint32) if seed_2 is None else seed_2
     tables = () if positions is None else _tables(positions, Q, N, tile, chip)
     mixed: jax.Array = _attention(static, query, key, value, tables, floor_BN[:, None], seed_2)
@@ -168,7 +185,7 @@ def _attention(
     return _forward(static, query, key, value, tables, floor_B1N, seed_2)[0]
 
 
-Kept = tuple[jax.Array, jax.Array, jax.Array, Tables, jax.Array, jax.Array, jax.Array, jax.Array]
+Kept = tuple[jax.Array, jax.Array, jax.Array, Tables, jax.Array, jax.Array, jax.Array, jax.Array | tuple[()]]
 
 
 def _forward(
@@ -185,7 +202,7 @@ def _forward(
     run = spread.over(
         functools.partial(_calls(static).call_forward, static, spread),
         (*[spread.states] * 3, (spread.tables,) * len(tables), spread.rows, P()),
-        (spread.states, spread.statistics),
+        (spread.states, () if static.short else spread.statistics),
     )
     out, statistics = run(query, key, value, tables, floor_B1N, seed_2)
     return out, (query, key, value, tables, floor_B1N, seed_2, out, statistics)
@@ -199,9 +216,12 @@ def _backward(
     of_tables = (spread.tables,) * len(tables)
     run = spread.over(
         functools.partial(_calls(static).call_backward, static, spread),
-        (*[spread.states] * 3, of_tables, spread.rows, P(), spread.states, spread.statistics, spread.states),
+        (
+            *[spread.states] * 3, of_tables, spread.rows, P(), spread.states,
+            () if static.short else spread.statistics, spread.states,
+        ),
         (*[spread.states] * 3, of_tables),
-    )
+    )  # fmt: skip
     return *run(query, key, value, tables, floor_B1N, seed_2, out, statistics, grad), None, None
 
 
@@ -209,7 +229,7 @@ _attention.defvjp(_forward, _backward)
 
 
 def _calls(static: StaticArgs) -> ModuleType:
-    return tile_calls if static.chip == "tpu" else gpu_calls
+    return tile_calls if static.chip == "tpu" else gpu_words if static.short else gpu_calls
 
 
 def _spread(static: StaticArgs, query: jax.Array) -> Spread:

@@ -20,6 +20,8 @@ from jax.experimental import pallas as pl
 from charlm.nn.draws import amplified, kept_tile
 from charlm.nn.skews import ROWS, skewed, unskewed
 
+HIDDEN = -1e30  # the score of a hidden key: finite, so that a query without any key gives finite values and gradients
+
 Ref = Any  # a block in a chip's memory; Pallas has several classes of them and no common type
 
 

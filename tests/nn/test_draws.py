@@ -10,28 +10,33 @@ import numpy as np
 import pytest
 
 from charlm.core.hashed_keys import mixed
-from charlm.nn.draws import LEVELS, _words, amplified, kept, kept_neighbours, kept_tile, threshold
+from charlm.nn.draws import LEVELS, Sharing, _words, amplified, kept, kept_alone, kept_neighbours, kept_tile, threshold
 
 SEED = jnp.array([3, 2**32 - 5], jnp.uint32)
 ROWS, HEADS, QUERIES, KEYS, RATE = 2, 3, 512, 768, 0.3
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["quarters", "neighbours"])
-def neighbours(request) -> bool:
+@pytest.fixture(scope="module", params=["quarters", "neighbours", "none"])
+def sharing(request) -> Sharing:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def everything(neighbours) -> np.ndarray:
-    return np.asarray(jax.jit(lambda: kept(SEED, ROWS, HEADS, QUERIES, KEYS, RATE, neighbours))())
+def everything(sharing) -> np.ndarray:
+    return np.asarray(jax.jit(lambda: kept(SEED, ROWS, HEADS, QUERIES, KEYS, RATE, sharing))())
 
 
 @pytest.mark.parametrize(("size", "query", "key"), [(128, 128, 640), (128, 256, 0), (256, 256, 512), (512, 0, 0)])
-def test_a_tile_is_a_part_of_the_definition(everything, neighbours, size, query, key):
+def test_a_tile_is_a_part_of_the_definition(everything, sharing, size, query, key):
     row, head = 1, 2
     want = everything[row, head, query : query + size, key : key + size]
     given = (SEED[0], SEED[1]), jnp.uint32(row * HEADS + head)
-    if neighbours:
+    if sharing == "none":
+        places = (np.arange(first, first + size, dtype=np.uint32) for first in (query, key))
+        alone = kept_alone(*given, *jnp.ix_(*places), limit=threshold(RATE))
+        np.testing.assert_array_equal(alone, want)
+        return
+    if sharing == "neighbours":
         draw = functools.partial(kept_neighbours, *given, size=size, limit=threshold(RATE))
         np.testing.assert_array_equal(jax.jit(draw)(query, key), want)
         return
@@ -49,8 +54,8 @@ def test_the_share_is_the_rate_and_every_place_draws_for_itself(everything):
         assert abs((x * np.roll(x, lag, axis)).mean()) < noise, (axis, lag)
 
 
-def test_another_seed_draws_another_mask(everything, neighbours):
-    other = jax.jit(lambda: kept(SEED.at[1].add(1), ROWS, HEADS, QUERIES, KEYS, RATE, neighbours))()
+def test_another_seed_draws_another_mask(everything, sharing):
+    other = jax.jit(lambda: kept(SEED.at[1].add(1), ROWS, HEADS, QUERIES, KEYS, RATE, sharing))()
     agree = (1 - RATE) ** 2 + RATE**2
     assert (other == everything).mean() == pytest.approx(agree, abs=0.005)
 

@@ -17,9 +17,9 @@ from again import again
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from charlm.nn import draws, gpu_calls, skews, tiled
+from charlm.nn import draws, gpu_calls, gpu_words, skews, tiled
 from charlm.nn.attention import relative_bucket
-from charlm.nn.rotations import rotated
+from charlm.nn.rotations import rotated, rotated_together
 from charlm.nn.tiled import Positions, tile_size, tiled_attention
 
 SEED = jnp.array([5, 7], jnp.uint32)
@@ -64,7 +64,8 @@ class Case:
             scores += jnp.einsum("bnhk,qnhk->bhqn", key, pos_query[rows])
         probs = jax.nn.softmax(jnp.where(self.visible[:, None, None], scores * self.scale, -1e30), axis=-1)
         if rate:
-            kept = draws.kept(SEED, B, H, Q, N, rate, neighbours=self.chip == "gpu")
+            sharing = "quarters" if self.chip == "tpu" else "none" if Q == N <= 32 else "neighbours"
+            kept = draws.kept(SEED, B, H, Q, N, rate, sharing)
             probs = jnp.where(kept, probs * draws.amplified(draws.threshold(rate)), 0)
         return jnp.einsum("bhqn,bnhk->bqhk", probs, value).reshape(B, Q, D)
 
@@ -119,6 +120,35 @@ def test_on_gpus_values_and_gradients_are_those_of_plain_products(queries, keys,
     assert_near(got, want, 1e-5 if keys < 1000 else 3e-5)
     assert all(np.abs(x).max() > 0.01 for x in want)
     jax.tree.map(np.testing.assert_array_equal, case.outcome(functools.partial(case.tiled, rate=0.3)), got)
+
+
+# Windows as short as words share a tile, whose last rows may be no window's, and the last tile may not be full.
+@pytest.mark.parametrize(
+    ("batch", "length"), [(31, 7), again(3, 5), again(11, 12), again(7, 20), again(3, 32), (70, 1)]
+)
+def test_short_windows_share_tiles_on_gpus(batch, length, monkeypatch):
+    monkeypatch.setattr(gpu_words, "PARTS", 2)
+    case = Case(batch, length, length, 2, 16, chip="gpu")
+    assert tiled.is_short(length, length, "gpu")
+    for options in ({"rate": 0.3}, {"rate": 0.3, "positions": False}):
+        got = case.outcome(functools.partial(case.tiled, **options))
+        assert_near(got, case.outcome(functools.partial(case.plain, **options)), 1e-5)
+        jax.tree.map(np.testing.assert_array_equal, case.outcome(functools.partial(case.tiled, **options)), got)
+    assert np.abs(got[0]).max() > 1
+    case = Case(batch, length, length, 2, 16, jnp.bfloat16, "gpu")
+    assert_near(case.outcome(case.tiled), case.outcome(case.plain), 0.01)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_on_gpus_the_way_back_goes_through_blocks_of_rows(rows, monkeypatch):
+    case = Case(4, 100, 100, 2, 16, chip="gpu")
+    attend = functools.partial(case.tiled, rate=0.3)
+    want = case.outcome(attend)
+    monkeypatch.setattr(gpu_calls, "SCORE_BYTES", rows * 2 * 2 * 128 * 128 * 4)
+    got = case.outcome(functools.partial(case.tiled, rate=0.3))
+    for one, other in zip(got[:4], want[:4], strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert_near(got, want, 1e-6)  # the gradients of positions are added up in another order
 
 
 @pytest.mark.parametrize("chip", ["tpu", "gpu"])
@@ -178,6 +208,12 @@ def test_rows_are_rotated_by_their_number():
     for step in (1, -1):
         want = np.stack([np.roll(row, step * r) for r, row in enumerate(x)])
         np.testing.assert_array_equal(rotated(jnp.asarray(x), step, True), want)
+        for dtype in (jnp.bfloat16, jnp.float32):
+            third = jnp.asarray(x / 3, dtype)
+            both = rotated_together(jnp.asarray(x, dtype), third, step, True)
+            for got, one in zip(both, (jnp.asarray(x), third), strict=True):
+                assert got.dtype == dtype
+                np.testing.assert_array_equal(got, rotated(one.astype(jnp.bfloat16).astype(dtype), step, True))
 
 
 @pytest.mark.parametrize(("length", "size"), [(1, 128), (128, 128), (140, 256), (300, 128), (512, 512), (1100, 256)])
@@ -189,12 +225,15 @@ def test_tiles_leave_little_of_a_window_empty(length, size):
 
 
 # The same code spreads over all meshes, on both kinds of chips.
-MESHES = [((2, 2, 2), "tpu"), again((8, 1, 1), "tpu"), again((1, 2, 4), "tpu"), again((2, 2, 2), "gpu")]
+MESHES = [
+    ((2, 2, 2), "tpu", 40), again((8, 1, 1), "tpu", 40), again((1, 2, 4), "tpu", 40), again((2, 2, 2), "gpu", 40),
+    ((2, 2, 2), "gpu", 20),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shape", "chip"), MESHES)
-def test_any_mesh_computes_and_draws_the_same(shape, chip):
-    case = Case(4, 40, 40, 2, 128, chip=chip)  # four rows do not divide by eight devices, nor two heads by four
+@pytest.mark.parametrize(("shape", "chip", "length"), MESHES)
+def test_any_mesh_computes_and_draws_the_same(shape, chip, length):
+    case = Case(4, length, length, 2, 128, chip=chip)  # four rows do not divide by eight devices, nor two heads by four
     attend = functools.partial(case.tiled, rate=0.3)
     want = case.outcome(attend)
     mesh = jax.make_mesh(shape, ("data", "fsdp", "model"), axis_types=(AxisType.Auto,) * 3)
@@ -204,5 +243,5 @@ def test_any_mesh_computes_and_draws_the_same(shape, chip):
         inputs = [put(x, rows, None, None) for x in case.inputs[:3]] + [put(x) for x in case.inputs[3:]]
         got = case.outcome(attend, *inputs)
     assert_near(got, want, 1e-5)
-    own = (1 if shape[0] < 8 and shape[2] < 4 else 2 if shape[2] == 4 else 4, 40, 128 if shape[2] == 2 else 256)
+    own = (1 if shape[0] < 8 and shape[2] < 4 else 2 if shape[2] == 4 else 4, length, 128 if shape[2] == 2 else 256)
     assert got[0].sharding.shard_shape(got[0].shape) == own  # every device computes its own rows and heads

@@ -18,12 +18,14 @@ from programs import initial
 from charlm.nn import attention, blocks, kernels, tiled
 from charlm.nn.attention import DisentangledAttention
 from charlm.nn.blocks import Attention, KeyValue
-from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, Machine, choose_tiled
+from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, Machine
 from charlm.nn.transformer import Encoder, EncoderConfig
 
 TPU, CPU, GPU = Machine("tpu"), Machine("cpu"), Machine("gpu", (9, 0))
 
 # ---- The choice ----
+
+choose_tiled = functools.partial(kernels.choose_tiled, cudnn_can=False)
 
 
 def of(queries: int, keys: int, head_dim: int = 64, dtype=jnp.bfloat16) -> tuple[jax.ShapeDtypeStruct, int]:
@@ -35,13 +37,26 @@ def test_tiles_are_taken_when_asked_for(size):
     for machine in (TPU, GPU, CPU):
         assert choose_tiled(PALLAS, machine, *of(*size), False)
         assert not choose_tiled(PALLAS, machine, *of(*size), True)  # there are no probabilities to return
-        for asked in ("auto", EINSUM, CUDNN):
+        for asked in (EINSUM, CUDNN):
             assert not choose_tiled(asked, machine, *of(*size), False)
 
 
-@pytest.mark.parametrize("size", [(127, 512), (512, 127), (1, 20)])
-def test_short_windows_stay_with_the_reference(size):
-    assert not choose_tiled(PALLAS, TPU, *of(*size), False)
+def test_auto_takes_tiles_on_hopper_gpus_for_what_cudnn_cannot_do():
+    chosen = functools.partial(choose_tiled, "auto", probabilities=False)
+    for one, other in ((512, 512), (46, 46), (20, 20), (46, 128)):
+        assert chosen(GPU, *of(one, other), cudnn_can=False)
+        assert not chosen(GPU, *of(one, other), cudnn_can=True)
+        for machine in (TPU, CPU, Machine("gpu", (8, 0)), Machine("gpu", (10, 0)), Machine("gpu")):
+            assert not chosen(machine, *of(one, other), cudnn_can=False)
+    for refused in (of(512, 512, 24), of(512, 512, 64, jnp.float32), of(512, 4097)):
+        assert not chosen(GPU, *refused, cudnn_can=False)
+
+
+@pytest.mark.parametrize(
+    ("machine", "size"), [*((TPU, size) for size in ((127, 512), (512, 127), (1, 20))), (GPU, (1, 20))]
+)
+def test_windows_that_fill_no_tile_stay_with_the_reference(machine, size):
+    assert not choose_tiled(PALLAS, machine, *of(*size), False)
 
 
 def test_where_tiles_cannot_be_computed_asking_for_them_says_why():
@@ -205,4 +220,5 @@ def test_encoders_call_the_kernels_where_words_are_many(monkeypatch):
     assert "tpu_custom_call" not in lowered(TPU, 300, EINSUM)
     if jax.__version_info__ <= (0, 10, 2):  # later ones call Triton's compiler here, which CPUs do not have
         assert lowered(GPU, 300).count("gpu.triton") == 8  # each layer forward, and backward in three kernels
-        assert "gpu.triton" not in lowered(GPU, 100)
+        assert lowered(GPU, 20, "auto").count("gpu.triton") == 6  # words: backward in two
+        assert "gpu.triton" not in lowered(GPU, 300, EINSUM)
