@@ -168,6 +168,7 @@ def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, va
         sums, before, total = carry
         at = _Where(row, head, i, j)
         of_query, of_key = _runs(plan, tables, at)
+        value_NK = _rows(plan, value, j)  # with the other reads, so that one wait is for all
         sides = Side(query_NK, of_query), Side(_rows(plan, key, j), of_key)
         scores = tile_scores(plan, *sides, _rows(plan, floor, j))
         maxima = jnp.maximum(before, scores.max(axis=1))
@@ -176,7 +177,6 @@ def forward(plan: TileConfig, scalars: Ref, floor: Ref, query: Ref, key: Ref, va
         total = total * shrink + probs.sum(axis=1)
         if plan.limit:
             probs = jnp.where(_kept(plan, scalars, at), probs, 0.0)
-        value_NK = _rows(plan, value, j)
         sums = sums * shrink[:, None] + plan.product(probs.astype(value_NK.dtype), value_NK, (1, 0))
         return sums, maxima, total
 
@@ -216,17 +216,15 @@ def backward_of_queries(
     def step(j: jax.Array, sums: jax.Array) -> jax.Array:
         at = _Where(row, head, i, j)
         run, of_key = _runs(plan, tables, at)
-        key_NK, floor_N = _rows(plan, key, j), _rows(plan, floor, j)
+        key_NK, value_NK, floor_N = (_rows(plan, ref, j) for ref in (key, value, floor))
         scores = tile_scores(plan, Side(query_NK, run), Side(key_NK, of_key), floor_N)
         probs = power_of_two(scores - maxima[:, None], plan.interpret) * shares[:, None]
-        of_probs = plan.product(grad_NK, _rows(plan, value, j), (1, 1))
-        kept_NN = probs
-        if plan.limit:
-            factor = jnp.where(_kept(plan, scalars, at), amplified(plan.limit), 0.0)
-            kept_NN, of_probs = probs * factor, of_probs * factor
-        grad_NN = jnp.where(floor_N[None, :] > 0, probs * (of_probs - delta[:, None]), 0.0).astype(key_NK.dtype)
         columns = pl.ds(j * plan.tile, plan.tile)
-        dropped[:, columns], of_scores[:, columns] = kept_NN.astype(dropped.dtype), grad_NN
+        factor = jnp.where(_kept(plan, scalars, at), amplified(plan.limit), 0.0) if plan.limit else 1.0
+        dropped[:, columns] = (probs * factor).astype(dropped.dtype)
+        of_probs = plan.product(grad_NK, value_NK, (1, 1)) * factor
+        grad_NN = jnp.where(floor_N[None, :] > 0, probs * (of_probs - delta[:, None]), 0.0).astype(key_NK.dtype)
+        of_scores[:, columns] = grad_NN
         sums += plan.product(grad_NN, key_NK, (1, 0))
         return sums if run is None else sums + by_positions(plan, of_skewed(plan, grad_NN), run)
 
