@@ -46,11 +46,13 @@ class Machine(NamedTuple):
       platform: "cpu", "gpu" or "tpu".
       capability: compute capability of an NVIDIA GPU, such as (9, 0) for an H100.
       devices: number of devices over which the mesh spreads the program.
+      here: whether the machine is there to be asked; False where a program is compiled for one elsewhere.
     """
 
     platform: str
     capability: tuple[int, int] | None = None
     devices: int = 1
+    here: bool = True
 
     @property
     def tiles(self) -> Chip:
@@ -64,7 +66,9 @@ def this_machine() -> Machine:
     device = chosen if isinstance(chosen, jax.Device) else jax.local_devices(backend=chosen)[0]
     number = re.fullmatch(r"(\d+)\.(\d+)", str(getattr(device, "compute_capability", "")))
     devices = max(1, jax.sharding.get_abstract_mesh().size)
-    return Machine(device.platform, (int(number[1]), int(number[2])) if number else None, devices)
+    capability = (int(number[1]), int(number[2])) if number else None
+    client = type(getattr(device, "client", None)).__name__  # JAX has no public name for the class of absent machines
+    return Machine(device.platform, capability, devices, not client.startswith("CompileOnly"))
 
 
 def device_count() -> int:
@@ -96,6 +100,8 @@ def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
     """Returns the reason why cuDNN's kernel cannot run, or ""; see jax/_src/cudnn/fused_attention_stablehlo.py."""
     if machine.platform != "gpu" or (machine.capability or (0, 0)) < (8, 0):
         return f"it needs an NVIDIA GPU of compute capability 8.0 or more, got {machine}"
+    if not machine.here:
+        return "it is a library of the machine that the program is for, which is not here"
     if dtype not in (jnp.bfloat16, jnp.float16):
         return f"it needs bfloat16 or float16, got {dtype}"
     if head_dim % 8 or head_dim > 128:

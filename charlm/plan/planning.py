@@ -32,7 +32,7 @@ from charlm.plan.topology import Device, Topology
 
 log = logging.getLogger("charlm")
 
-SCAN, KERNEL = "model.scan_layers", "model.attention_kernel"
+SCAN = "model.scan_layers"
 UNSEEN = 0.9  # of the usable memory: what a guess may take while nothing is compiled; some take a tenth more
 AT_ONCE = 2  # settings that are compiled at the same time; each takes a core and some gigabytes
 HOPELESS = 1.5  # of the usable memory: a setting that is guessed to take more is not compiled
@@ -82,19 +82,6 @@ def in_loops(config: ml_collections.ConfigDict) -> tuple[ml_collections.ConfigDi
     return own, [f"--config.{SCAN}=True"]
 
 
-def without_cudnn(config: ml_collections.ConfigDict, topology: Topology) -> ml_collections.ConfigDict:
-    """Returns the config with attention by the reference kernel, where "auto" could take cuDNN's on the machine.
-
-    That kernel is a call of a library that is not here, so no compiler here can plan it. The step itself takes it only
-    on one chip, but what is traced beside it does so on any (`charlm.nn.kernels.choose`).
-    """
-    if topology.platform != "gpu" or flatten(config).get(KERNEL) != "auto":
-        return config
-    own = config.copy_and_resolve_references()
-    own.update_from_flattened_dict({KERNEL: "einsum"})
-    return own
-
-
 class _Begun(NamedTuple):
     """A step that is being compiled, and the function that waits for its figures."""
 
@@ -138,7 +125,6 @@ class Planning:
         topology: Topology,
         as_is: bool = False,
     ) -> None:
-        config = without_cudnn(config, topology)
         self._config, self._loop = (config, []) if as_is else in_loops(config)
         self._planner, self._devices, self._topology = planner, devices, topology
         self._own = setting_of(config)

@@ -47,6 +47,7 @@ IMPOSSIBLE = [
     (CPU, query(), r"needs an NVIDIA GPU .* got Machine\(platform='cpu'"),
     (Machine("tpu"), query(), "needs an NVIDIA GPU"),
     (Machine("gpu"), query(), "needs an NVIDIA GPU"),  # another maker's
+    (Machine("gpu", (9, 0), here=False), query(), "which is not here"),
     (Machine("gpu", (7, 5)), query(), "of compute capability 8.0 or more"),
     (H100, query(dtype=jnp.float32), "needs bfloat16 or float16, got float32"),
     (H100, query(head_dim=60), "a multiple of 8, at most 128, got 60"),

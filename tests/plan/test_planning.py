@@ -17,7 +17,7 @@ from charlm.finetune.run import first_run
 from charlm.plan import program
 from charlm.plan.analysis import Analysis, compiled, exceeded, last_error
 from charlm.plan.chips import CHIPS
-from charlm.plan.planning import Planning, without_cudnn
+from charlm.plan.planning import Planning
 from charlm.plan.program import bytes_on_chip, planner_of, stages_of
 from charlm.plan.report import as_json, lines
 from charlm.plan.search import setting_of
@@ -340,13 +340,3 @@ def test_the_error_that_ended_a_compiler_is_named():
     assert last_error("jaxlib._jax.XlaRuntimeError: INTERNAL: no\n\n") == "jaxlib._jax.XlaRuntimeError: INTERNAL: no"
     assert last_error("Killed\n") == "Killed"
     assert last_error("") == ""
-
-
-def test_on_gpus_attention_is_planned_without_cudnn():
-    config = get_config()
-    assert without_cudnn(config, parse("h100:1")).model.attention_kernel == "einsum"
-    assert without_cudnn(config, parse("2xh100:8")).model.attention_kernel == "einsum"
-    assert config.model.attention_kernel == "auto"
-    assert without_cudnn(config, parse("v5e:2x2")) is config
-    config.model.attention_kernel = "pallas"
-    assert without_cudnn(config, parse("h100:1")) is config
