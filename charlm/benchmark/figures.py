@@ -28,7 +28,7 @@ VECTOR_UNITS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf1
 
 
 def about_machine() -> Figure:
-    """Returns the fields that every figure has: versions, processor, vector units, threads, current load, date."""
+    """Returns the fields that every figure has: versions, processor, vector units, threads, load, date, XLA's flags."""
     versions = {}
     for package in ("jax", "torch", "transformers"):
         try:
@@ -41,7 +41,7 @@ def about_machine() -> Figure:
     units = ", ".join(name for name in VECTOR_UNITS if name in instruction_sets())
     return {
         "versions": versions, "processor": processor, "vector_units": units, "threads": threads(), "load": load,
-        "date": date,
+        "date": date, "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 
 import jax.numpy as jnp
@@ -52,6 +53,19 @@ def test_one_command_measures_all(capsys, measured, monkeypatch, tmp_path):
         assert all(case in PATHS[name].cases for name in settings.paths)
         if case == "inference":
             assert {"cache_warm", "bert", "hf_bert"} <= set(settings.paths)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_on_nvidia_gpus_programs_are_quick_to_compile(there, capsys, measured, monkeypatch, tmp_path):
+    device = tmp_path / "nvidiactl"
+    if there:
+        device.touch()
+    monkeypatch.setattr(accelerator, "NVIDIA", device)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_autotune_level=4")
+    assert benchmark.main(["--case=accelerator", f"--config={CONFIG}", "--smoke"]) == 0
+    flags = os.environ["XLA_FLAGS"].split()
+    assert flags[-1] == "--xla_gpu_autotune_level=4"
+    assert flags[:-1] == (accelerator.QUICK_TO_COMPILE.split() if there else [])
 
 
 def test_a_corpus_that_is_too_small_is_found_before_anything_is_measured(capsys, measured):
