@@ -22,6 +22,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from charlm.core.types import Params
+from charlm.core.word_index import WordIndex
 from charlm.core.word_table import WordTable
 
 CHUNKS = (512, 128, 32)  # words per encoder call: few sizes, so few compiled programs; all are multiples of the last
@@ -128,6 +129,13 @@ class WordCache:
         # Row 0 stays zero: padding positions read it.
         self._table = jnp.zeros((1, self._width), self._dtype)
         self._owners: dict[int, _Known] = {}
+        self._changed()
+
+    def _changed(self) -> None:
+        """Forgets the index of the table's words, which is made again once many words were read and all were there."""
+        self._index: WordIndex | None = None
+        self._read_since = 0
+        self._touched: set[int] = set()
 
     @property
     def stats(self) -> CacheStats:
@@ -147,7 +155,13 @@ class WordCache:
         """
         chars_MC = np.ascontiguousarray(chars_NWC.reshape(-1, chars_NWC.shape[-1]))
         with self._lock:
-            keys, first = _distinct(chars_MC, self._owner(params))
+            owner = self._owner(params)
+            if self._index is not None and (row_M := self._index.rows(owner, chars_MC)) is not None:
+                used = set(np.unique(row_M).tolist()) - {0}
+                self._hits += len(used)
+                self._touched |= used
+                return _gather(self._table, row_M.reshape(chars_NWC.shape[:-1]))
+            keys, first = _distinct(chars_MC, owner)
             if len(first) > self.limit:  # more words than the table may hold: use a temporary cache for this call
                 self._misses += len(first)
                 kept = WordCache(self._encode, self._width, self._dtype, self._buckets, max_words=len(first))
@@ -156,6 +170,10 @@ class WordCache:
             missing = self._fill(params, chars_MC, first)
             self._hits += len(first) - missing
             self._misses += missing
+            self._read_since = 0 if missing else self._read_since + len(keys)
+            # The index is made once as many words were read as it has, so that to make it costs less than they did.
+            if self._index is None and self._read_since >= len(self._rows) and chars_MC.dtype == np.uint16:
+                self._index = WordIndex(self._rows, self._rows.values(), self._buckets[-1])
             rows_M = [0 if key is None else self._rows[key] for key in keys]
             return _gather(self._table, np.array(rows_M, np.int32).reshape(chars_NWC.shape[:-1]))
 
@@ -178,6 +196,10 @@ class WordCache:
           first: the key of every distinct word, at most `limit`, and the row of `chars_MC` where it first occurs.
         """
         missing = [key for key in first if key not in self._rows]
+        if self._touched:  # words that the index found are read, too; in which order is not known
+            for key in [key for key, row in self._rows.items() if row in self._touched]:
+                self._rows.move_to_end(key)
+            self._touched = set()
         for key in first:
             if key in self._rows:
                 self._rows.move_to_end(key)
@@ -211,6 +233,7 @@ class WordCache:
         return [(there, jnp.asarray(vectors_PD))], left
 
     def _put(self, missing: list[CacheKey], found: list[tuple[np.ndarray, jax.Array]]) -> None:
+        self._changed()
         while len(self._rows) + len(missing) > self.limit:
             self._free.append(self._rows.popitem(last=False)[1])
         self._grow(len(self._rows) + len(missing))

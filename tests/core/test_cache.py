@@ -130,6 +130,47 @@ def test_those_not_read_for_the_longest_time_make_room(encoder):
     assert cache._table.shape[0] == 4
 
 
+def test_words_that_the_index_finds_are_read_as_all_others(encoder, monkeypatch):
+    cache = make(encoder, 5)
+    check(cache, words(1, 2, 3, 256, 4))
+    check(cache, words(1, 2, 3, 256, 4))  # makes the index: all were there
+    monkeypatch.setattr(cache_module, "_distinct", None)
+    for read in (words(4, 3, 0, 3, 256), words(0, 0), words(1, 2, 4, slots=4), words(1, slots=12)):
+        check(cache, read)
+    assert cache.stats == (5 + 3 + 3 + 1, 5, 5, 5)
+    monkeypatch.undo()
+    check(cache, words(5))  # takes the place of one that was read through the index last of all
+    assert encoder.words[-1] == (5, 5)
+    check(cache, words(5, 1, 2, 3, 4))
+    assert len(encoder.words) == 7  # 256 and one of the others went: their order within the index is not known
+
+
+def test_reading_through_the_index_keeps_words(encoder):
+    cache = make(encoder, 3)
+    check(cache, words(1, 2, 4))
+    check(cache, words(1, 2, 4))
+    for _ in range(3):
+        check(cache, words(1, 2))  # found by the index: 4 is the oldest now
+    check(cache, words(5))
+    check(cache, words(1, 2))
+    assert len(encoder.words) == 4
+    check(cache, words(4))
+    assert encoder.words[-1] == (4, 4)
+
+
+def test_the_index_knows_parameters_and_other_integers(encoder):
+    cache, two = make(encoder), jnp.full((), 2.0)
+    for _ in range(3):
+        check(cache, words(1, 2))
+    check(cache, words(1, 2), two)
+    assert len(encoder.words) == 4
+    wide = words(1, 2).astype(np.int32)
+    for _ in range(3):
+        check(cache, wide, two)
+    check(cache, words(2, 1), two)
+    check(cache, words(2, 1))
+
+
 def test_a_call_with_more_words_than_there_is_room_for_is_answered_and_nothing_kept(encoder):
     cache = make(encoder, 3)
     check(cache, words(1, 2))
