@@ -125,9 +125,8 @@ class DisentangledAttention(nn.Module):
         reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
         of_head = jax.ShapeDtypeStruct((queries, K), self.dtype)
         # The tiles know masks of keys alone: rows that texts share are the reference's.
-        tiled = not (any_length or numbers_texts(mask_BL)) and choose_tiled(
-            self.kernel, this_machine(), of_head, L, reads, cudnn_can=False
-        )
+        may = not (any_length or numbers_texts(mask_BL))
+        tiled = may and choose_tiled(self.kernel, this_machine(), of_head, L, reads)
         if tiled and not self.is_initializing():
             table_RD = positions_RD, first, first + R
             return self._by_tiles(x_BLD, mask_BL, table_RD, rows, queries, deterministic)

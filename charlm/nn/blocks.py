@@ -114,7 +114,7 @@ class Attention(nn.Module):
             cache = KeyValue(put(cache.key_BNHK, key), put(cache.value_BNHK, value))
             key, value = cache
         drops = self.dropout > 0 and not deterministic
-        if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities, drops):
+        if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities):
             side_by_side = lambda y_BNHK: y_BNHK.reshape(B, L, D)
             mixed = tiled_attention(
                 side_by_side(query),
@@ -136,14 +136,12 @@ class Attention(nn.Module):
         mixed = mixed.swapaxes(1, 2).reshape(B, L, D)
         return dense(D, D, self.initializer, self.dtype, name="output")(mixed), probs, cache
 
-    def _by_tiles(
-        self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool, drops: bool
-    ) -> bool:
+    def _by_tiles(self, x_BLD: jax.Array, visible_B1QN: jax.Array, cache: KeyValue | None, probabilities: bool) -> bool:
         _, L, D = x_BLD.shape
         of_head = jax.ShapeDtypeStruct((L, D // self.heads), self.dtype)
         if is_symbolic(L):
             return False
-        chosen = choose_tiled(self.kernel, this_machine(), of_head, L, probabilities, cudnn_can=not drops)
+        chosen = choose_tiled(self.kernel, this_machine(), of_head, L, probabilities)
         # The tiles know masks of keys alone: causal attention, and that of a cache, are the other kernels'.
         return chosen and cache is None and visible_B1QN.shape[1:3] == (1, 1) and not self.is_initializing()
 

@@ -109,21 +109,18 @@ def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
     return ""
 
 
-def choose_tiled(
-    asked: str, machine: Machine, query_QK: Shaped, keys: int, probabilities: bool, *, cudnn_can: bool
-) -> bool:
+def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, probabilities: bool) -> bool:
     """Returns whether `charlm.nn.tiled` computes an attention that it can compute: one with a mask of keys alone.
 
     "pallas" takes it wherever it runs; on a CPU that is in an interpreter, for tests. "auto" takes it where it was
-    measured to be best (docs/benchmarks.md): on Hopper GPUs, for what cuDNN cannot do. TPUs have not run it yet, so
-    there it must be asked for. Windows that would leave most of a tile empty stay with the reference in any case.
+    measured to be the fastest (docs/benchmarks.md): on Hopper GPUs. TPUs have not run it yet, so there it must be asked
+    for. Windows that would leave most of a tile empty stay with the reference in any case.
 
     Args:
       asked: as in `choose`.
       query_QK: the queries of a head.
       keys: number of keys.
       probabilities: whether probabilities are returned, which only the reference can do. The kernels do drop them.
-      cudnn_can: whether cuDNN could do the same: there are no relative positions, and nothing is dropped.
 
     Raises:
       ValueError: `asked` is not in `KERNELS`, or it is "pallas" where the kernels cannot run.
@@ -135,7 +132,7 @@ def choose_tiled(
     why_not = tiled_obstacle(machine, query_QK, keys)
     if asked == PALLAS and why_not:
         raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
-    if asked == AUTO and (why_not or cudnn_can or machine.platform != "gpu" or (machine.capability or (0,))[0] != 9):
+    if asked == AUTO and (why_not or machine.platform != "gpu" or (machine.capability or (0,))[0] != 9):
         return False
     return not probabilities and tiled.fills(query_QK.shape[0], keys, machine.tiles)
 

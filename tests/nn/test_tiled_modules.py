@@ -18,14 +18,12 @@ from programs import initial
 from charlm.nn import attention, blocks, kernels, tiled
 from charlm.nn.attention import DisentangledAttention
 from charlm.nn.blocks import Attention, KeyValue
-from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, Machine
+from charlm.nn.kernels import CUDNN, EINSUM, PALLAS, Machine, choose_tiled
 from charlm.nn.transformer import Encoder, EncoderConfig
 
 TPU, CPU, GPU = Machine("tpu"), Machine("cpu"), Machine("gpu", (9, 0))
 
 # ---- The choice ----
-
-choose_tiled = functools.partial(kernels.choose_tiled, cudnn_can=False)
 
 
 def of(queries: int, keys: int, head_dim: int = 64, dtype=jnp.bfloat16) -> tuple[jax.ShapeDtypeStruct, int]:
@@ -41,15 +39,14 @@ def test_tiles_are_taken_when_asked_for(size):
             assert not choose_tiled(asked, machine, *of(*size), False)
 
 
-def test_auto_takes_tiles_on_hopper_gpus_for_what_cudnn_cannot_do():
+def test_auto_takes_tiles_on_hopper_gpus():
     chosen = functools.partial(choose_tiled, "auto", probabilities=False)
     for one, other in ((512, 512), (46, 46), (20, 20), (46, 128)):
-        assert chosen(GPU, *of(one, other), cudnn_can=False)
-        assert not chosen(GPU, *of(one, other), cudnn_can=True)
+        assert chosen(GPU, *of(one, other))
         for machine in (TPU, CPU, Machine("gpu", (8, 0)), Machine("gpu", (10, 0)), Machine("gpu")):
-            assert not chosen(machine, *of(one, other), cudnn_can=False)
+            assert not chosen(machine, *of(one, other))
     for refused in (of(512, 512, 24), of(512, 512, 64, jnp.float32), of(512, 4097)):
-        assert not chosen(GPU, *refused, cudnn_can=False)
+        assert not chosen(GPU, *refused)
 
 
 @pytest.mark.parametrize(
