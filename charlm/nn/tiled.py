@@ -1,4 +1,4 @@
-"""Attention tile by tile, for TPUs and GPUs: no array of queries x keys is ever in main memory, forward or backward.
+"""Attention tile by tile, for TPUs and GPUs, so that arrays of queries x keys need not be in main memory.
 
     mixed = drop(softmax((query . key + query . position_key[d] + position_query[d] . key) * scale)) . value
 
@@ -7,7 +7,8 @@ those of FlashAttention (Dao et al., 2022, algorithms 1 and 4), statistics and s
 contiguous run of positions, so the kernels take one row for each distance, 2 L of them, and skew products inside the
 tile. Gradients are added up in a fixed order: equal inputs give equal bits. Dropout is drawn by counters
 (`charlm.nn.draws`), so a mask is never stored and does not depend on the mesh. TPUs have one kernel for each direction
-(`charlm.nn.tiles`), GPUs three for the way back (`charlm.nn.gpu_tiles`), and others for windows as short as words
+(`charlm.nn.tiles`). GPUs have three for the way back, which hand probabilities and gradients of scores on to each other
+for a few rows of the batch at a time (`charlm.nn.gpu_tiles`), and others for windows as short as words
 (`charlm.nn.gpu_words`).
 
 On CPUs the same kernels run in Pallas' interpreter, slowly: for tests. Open it to change how long windows are split,
