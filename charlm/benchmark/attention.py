@@ -218,7 +218,7 @@ def left_out(machine: kernels.Machine, dtype: DTypeLike, head_dim: int, words: i
     if machine.platform == "cpu" and not smoke:
         tiled = INTERPRETED
     elif not fills(words, words, machine.tiles):  # the modules would give such a window to the reference
-        tiled = f"its windows are longer than {words} words"
+        tiled = f"{words} words would leave most of a tile empty"
     reasons = {PALLAS: tiled, CUDNN: kernels.obstacle(machine, jnp.dtype(dtype), head_dim)}
     return {name: why for name, why in reasons.items() if why}
 

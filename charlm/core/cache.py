@@ -132,7 +132,7 @@ class WordCache:
         self._changed()
 
     def _changed(self) -> None:
-        """Forgets the index of the table's words, which is made again once many words were read and all were there."""
+        """Forgets the index of the table's words; it is made again once many words were read and none was added."""
         self._index: WordIndex | None = None
         self._read_since = 0
         self._touched: set[int] = set()
@@ -148,12 +148,12 @@ class WordCache:
         Args:
           params: parameters of the intra-word encoder, arrays that do not change in place; their object identity is
             part of the cache key.
-          chars_NWC: uint16 character ids, 0 pads; slot 0 is 0 where there is no word.
+          chars_NWC: character ids of 16 bits, 0 pads; slot 0 is 0 where there is no word.
 
         Raises:
-          ValueError: a word is longer than the last bucket.
+          ValueError: a word is longer than the last bucket, or an id does not fit into 16 bits.
         """
-        chars_MC = np.ascontiguousarray(chars_NWC.reshape(-1, chars_NWC.shape[-1]))
+        chars_MC = _of_16_bits(chars_NWC.reshape(-1, chars_NWC.shape[-1]))
         with self._lock:
             owner = self._owner(params)
             if self._index is not None and (row_M := self._index.rows(owner, chars_MC)) is not None:
@@ -167,12 +167,12 @@ class WordCache:
                 kept = WordCache(self._encode, self._width, self._dtype, self._buckets, max_words=len(first))
                 kept._tables = self._tables
                 return kept.read(params, chars_NWC)
+            self._read_since += len(keys)
             missing = self._fill(params, chars_MC, first)
             self._hits += len(first) - missing
             self._misses += missing
-            self._read_since = 0 if missing else self._read_since + len(keys)
             # The index is made once as many words were read as it has, so that to make it costs less than they did.
-            if self._index is None and self._read_since >= len(self._rows) and chars_MC.dtype == np.uint16:
+            if self._index is None and 0 < len(self._rows) <= self._read_since:
                 self._index = WordIndex(self._rows, self._rows.values(), self._buckets[-1])
             rows_M = [0 if key is None else self._rows[key] for key in keys]
             return _gather(self._table, np.array(rows_M, np.int32).reshape(chars_NWC.shape[:-1]))
@@ -182,7 +182,7 @@ class WordCache:
 
         These words count neither as hits nor as misses.
         """
-        chars_UC = np.ascontiguousarray(chars_UC)
+        chars_UC = _of_16_bits(chars_UC)
         with self._lock:
             owner = self._owner(params)
             last = {key: row for row, key in enumerate(_distinct(chars_UC, owner)[0]) if key is not None}
@@ -309,6 +309,13 @@ class _Known:
         """Returns whether `params` are the parameters this object was made from."""
         leaves, names = jax.tree.flatten(params)
         return names == self._names and all(a() is b for a, b in zip(self._arrays, leaves, strict=True))
+
+
+def _of_16_bits(chars_MC: np.ndarray) -> np.ndarray:
+    """Returns character ids as uint16, side by side in memory; raises ValueError if one does not fit."""
+    if chars_MC.dtype != np.uint16 and chars_MC.size and not 0 <= chars_MC.min() <= chars_MC.max() < 2**16:
+        raise ValueError(f"character ids from {chars_MC.min()} to {chars_MC.max()}, expected 0 to {2**16 - 1}")
+    return np.ascontiguousarray(chars_MC, np.uint16)
 
 
 def _distinct(chars_MC: np.ndarray, owner: int) -> tuple[list[CacheKey | None], dict[CacheKey, int]]:

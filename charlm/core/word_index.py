@@ -1,7 +1,8 @@
 """Finds the rows of many words in a table at once, without a loop in Python: for calls all of whose words are known.
 
 `charlm.core.cache` uses it; open it if a call on an accelerator waits for the host. A word's hash is a sum over its
-characters, so padding does not change it; what is found is compared letter by letter, so a hash never decides alone.
+characters, so padding does not change it; what is found is compared letter by letter, so a hash never decides alone. Of
+words with equal hashes, which are very rare, only one is found.
 """
 
 from __future__ import annotations

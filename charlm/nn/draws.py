@@ -3,7 +3,7 @@
 Whether a probability is kept depends on the seed, the row of the batch, the head, the query and the key, and on nothing
 else: not on the tiles, the devices or the direction (forward or backward). The bits are a hash of these, by the
 function that draws the other masks, too (`charlm.core.hashed_keys`): some six operations for a probability, where
-Threefry, JAX's own generator, would take thirty, in each of the four kernels. One call gives the 16 bits of four
+Threefry, JAX's own generator, would take thirty, forward and back. One call gives the 16 bits of four
 probabilities: on TPUs those that stand in the four quarters of a square of 256 queries and keys, on GPUs those of four
 keys side by side, and for short windows there one call gives only one's. Open it to change what is drawn.
 `charlm.nn.tiled` uses it; `kept` returns the whole mask that was drawn.

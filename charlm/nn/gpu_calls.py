@@ -114,44 +114,62 @@ def call_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array, Tables]:
     """Returns the gradients of one device's query, key, value and tables; those of tables are sums over all devices.
 
-    The rows of the batch are gone through in blocks, one after the other, of as many rows as `_rows_at_once` says.
+    The rows of the batch are gone through in blocks of equal size, one after the other (`_blocks`).
     """
     (B, Q, D), N = query.shape, key.shape[1]
     plan = _plan(static, query, N, tables)
     H = D // plan.head_dim
     by_head = (out.astype(jnp.float32) * grad.astype(jnp.float32)).reshape(B, Q, H, -1)
     deltas = by_head.sum(axis=-1).swapaxes(1, 2)
-    scalars, rows = spread.scalars(seed_2, B, H), _rows_at_once(B, H * Q * N * query.dtype.itemsize)
+    scalars = spread.scalars(seed_2, B, H)
+    count, rows = _blocks(B, H * Q * N * query.dtype.itemsize)
 
     def of_block(number: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         here = jnp.stack([jnp.uint32(0), jnp.uint32(0), number.astype(jnp.uint32) * rows, jnp.uint32(0)])
         return _gradients_of_rows(plan, scalars + here, tables, *given)
 
     given = floor_B1N, query, key, value, grad, statistics, deltas
-    if rows == B:
-        of_query, of_key, of_value, *of_tables = of_block(jnp.uint32(0), given)
+    if count == 1:
+        of_query, of_key, of_value, *summed = of_block(jnp.uint32(0), given)
     else:
-        blocks = [x.reshape(B // rows, rows, *x.shape[1:]) for x in given]
-        found = jax.lax.map(lambda xs: of_block(xs[0], tuple(xs[1:])), (jnp.arange(B // rows), *blocks))
-        of_query, of_key, of_value, *of_tables = (x.reshape(-1, *x.shape[2:]) for x in found)
-    if not tables:
-        return of_query, of_key, of_value, ()
-    of_keys, of_queries = of_tables
-    summed = of_table(of_keys[:, :, ::-1]), of_table(of_queries)  # a table of position keys descends
+        # Rows that are filled in see no key, and their gradients are 0.
+        empty = -jnp.inf, 0, 0, 0, 0, 1, 0
+        more = lambda x: [(0, count * rows - B), *[(0, 0)] * (x.ndim - 1)]
+        filled = [jnp.pad(x, more(x), constant_values=value) for x, value in zip(given, empty, strict=True)]
+        blocks = [x.reshape(count, rows, *x.shape[1:]) for x in filled]
+        of_query, of_key, of_value, summed = _in_turn(of_block, blocks, tables)
+        of_query, of_key, of_value = (x.reshape(-1, *x.shape[2:])[:B] for x in (of_query, of_key, of_value))
     if spread.batch:
-        summed = tuple(jax.lax.psum(x, spread.batch) for x in summed)
+        summed = [jax.lax.psum(x, spread.batch) for x in summed]
+    return of_query, of_key, of_value, tuple(summed)
+
+
+def _in_turn(
+    of_block: Callable[[jax.Array, tuple[jax.Array, ...]], tuple[jax.Array, ...]],
+    blocks: list[jax.Array],
+    tables: Tables,
+) -> tuple[jax.Array, jax.Array, jax.Array, tuple[jax.Array, ...]]:
+    """Returns the gradients of all blocks, [count, rows, ...], and the sums over blocks of those of the tables."""
+
+    def step(sums: Tables, block: tuple[jax.Array, ...]) -> tuple[Tables, tuple[jax.Array, ...]]:
+        number, *given = block
+        of_query, of_key, of_value, *of_tables = of_block(number, tuple(given))
+        return tuple(x + y for x, y in zip(sums, of_tables, strict=True)), (of_query, of_key, of_value)
+
+    none = tuple(jnp.zeros(table.shape, jnp.float32) for table in tables)
+    summed, (of_query, of_key, of_value) = jax.lax.scan(step, none, (jnp.arange(len(blocks[0])), *blocks))
     return of_query, of_key, of_value, summed
 
 
-def _rows_at_once(rows: int, score_bytes: int) -> int:
-    """Returns how many rows of the batch a block of the way back has: a divisor of all, at least one.
+def _blocks(rows: int, score_bytes: int) -> tuple[int, int]:
+    """Returns in how many blocks the way back goes through the batch, and the rows of each; the last may have fewer.
 
     Args:
       rows: all rows.
       score_bytes: bytes of a row's scores, of all heads.
     """
-    fitting = max(1, SCORE_BYTES // (2 * score_bytes))
-    return max(size for size in range(1, rows + 1) if rows % size == 0 and size <= fitting)
+    count = -(-rows // max(1, SCORE_BYTES // (2 * score_bytes)))
+    return count, -(-rows // count)
 
 
 def _gradients_of_rows(
@@ -166,7 +184,7 @@ def _gradients_of_rows(
     statistics: jax.Array,
     deltas: jax.Array,
 ) -> tuple[jax.Array, ...]:
-    """Returns the gradients of query, key and value of some rows, and the sums for the tables, if there are any."""
+    """Returns the gradients of query, key and value of some rows, and the sums over these of those of the tables."""
     (B, Q, D), N = query.shape, key.shape[1]
     at, H = _Parts(plan), D // plan.head_dim
     like = lambda *arrays: [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays]
@@ -199,14 +217,15 @@ def _gradients_of_rows(
     whole = lambda length: pl.BlockSpec((B, length, plan.head_dim), lambda t, h, b: (0, 0, h))
     own = pl.BlockSpec((None, None, None, 2, plan.tile, plan.head_dim), lambda t, h, b: (b, h, t, 0, 0, 0))
     sums = jax.ShapeDtypeStruct((-(-B // rows), H, diagonals, 2, plan.tile, plan.head_dim), jnp.float32)
-    of_tables = call(
+    of_keys, of_queries = call(
         plan, functools.partial(gpu_tiles.backward_of_positions, plan, rows),
         "tiled_attention_backward_of_positions",
         grid=(diagonals, H, len(range(0, B, rows))),
         in_specs=[whole(Q), whole(N), pl.BlockSpec((B, None, Q, N), lambda t, h, b: (0, h, 0, 0))],
         out_specs=[own, own], out_shape=[sums, sums],
     )(query, key, of_scores)  # fmt: skip
-    return of_query, of_key, of_value, *of_tables
+    # A table of position keys descends.
+    return of_query, of_key, of_value, of_table(of_keys[:, :, ::-1]), of_table(of_queries)
 
 
 def of_table(sums: jax.Array) -> jax.Array:

@@ -68,7 +68,7 @@ def position_scores(plan: TileConfig, rows: tuple[jax.Array, Pair], columns: tup
 
 
 def _rotated(plan: TileConfig, x: jax.Array, y: jax.Array, step: int, dtype: jnp.dtype) -> Pair:
-    """Returns both arrays rotated: together where the states are bfloat16, and as exact as these."""
+    """Returns both arrays rotated; where the states are bfloat16, both are rounded to it and rotated together."""
     if dtype == jnp.bfloat16:
         return rotated_together(x, y, step, plan.interpret)
     return rotated(x, step, plan.interpret), rotated(y, step, plan.interpret)
@@ -80,7 +80,7 @@ def _of_run_products(plan: TileConfig, grad: jax.Array) -> Pair:
 
 
 def of_skewed(plan: TileConfig, grad_NN: jax.Array) -> Pair:
-    """Returns the gradients of the two products of a side whose states are the rows of the scores, in `_of_run`."""
+    """Returns the gradients of the products with `low` and `high`, of the side whose states are the rows of scores."""
     return _of_run_products(plan, rotated(grad_NN, -1, plan.interpret))
 
 

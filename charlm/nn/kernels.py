@@ -10,7 +10,7 @@ dtype of the products; in float32 they have given NaN (jax#32242).
 
 The third way are kernels of our own for TPUs and GPUs, `charlm.nn.tiled`, for inference and training, with dropout.
 They take relative positions before they become biases, so the modules that can use them ask `choose_tiled` and call
-them themselves.
+them themselves. On Hopper GPUs they come first; cuDNN's has what they cannot do, such as causal masks.
 Open this module to add a kernel, or to see why one was chosen (`choose`).
 """
 
@@ -112,9 +112,10 @@ def obstacle(machine: Machine, dtype: DTypeLike, head_dim: int) -> str:
 def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, probabilities: bool) -> bool:
     """Returns whether `charlm.nn.tiled` computes an attention that it can compute: one with a mask of keys alone.
 
-    "pallas" takes it wherever it runs; on a CPU that is in an interpreter, for tests. "auto" takes it where it was
-    measured to be the fastest (docs/benchmarks.md): on Hopper GPUs. TPUs have not run it yet, so there it must be asked
-    for. Windows that would leave most of a tile empty stay with the reference in any case.
+    "pallas" takes it wherever it runs; on a CPU that is in an interpreter, for tests. "auto" takes it on Hopper GPUs,
+    where it was the fastest at 512 and 2,048 words with heads of 64, and inside words (docs/benchmarks.md); between
+    these it was not measured. TPUs have not run it yet, so there it must be asked for. Windows that would leave most of
+    a tile empty stay with the reference in any case.
 
     Args:
       asked: as in `choose`.

@@ -44,13 +44,11 @@ def rotated_together(x: jax.Array, y: jax.Array, step: int, interpret: bool) -> 
     """
     bits = lambda value, dtype: jax.lax.bitcast_convert_type(value, dtype)
     half = jnp.uint32(16)
-    if x.dtype == jnp.bfloat16:
-        upper, lower = (bits(value, jnp.uint16).astype(jnp.uint32) for value in (x, y))
-        word = rotated((upper << half) | lower, step, interpret)
-        return tuple(bits(part.astype(jnp.uint16), jnp.bfloat16) for part in (word >> half, word))
-    upper, lower = (bits(value, jnp.uint32) + jnp.uint32(0x8000) for value in (x, y))  # the nearest, once it is cut
-    word = rotated((upper & jnp.uint32(_UPPER)) | (lower >> half), step, interpret)
-    return bits(word & jnp.uint32(_UPPER), jnp.float32), bits(word << half, jnp.float32)
+    upper, lower = (bits(value.astype(jnp.bfloat16), jnp.uint16).astype(jnp.uint32) for value in (x, y))
+    word = rotated((upper << half) | lower, step, interpret)
+    if x.dtype == jnp.float32:
+        return bits(word & jnp.uint32(_UPPER), jnp.float32), bits(word << half, jnp.float32)
+    return tuple(bits(part.astype(jnp.uint16), jnp.bfloat16) for part in (word >> half, word))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Attention tile by tile, for TPUs and GPUs, so that arrays of queries x keys need not be in main memory.
+"""Attention tile by tile, for TPUs and GPUs: forward, no array of queries x keys is in main memory, nor back on TPUs.
 
     mixed = drop(softmax((query . key + query . position_key[d] + position_query[d] . key) * scale)) . value
 
@@ -117,8 +117,10 @@ def tiled_attention(
       chip: whose kernels are used.
       interpret: whether to run in Pallas' interpreter: on CPUs.
     """
-    _, Q, D = query_BQD.shape
+    B, Q, D = query_BQD.shape
     N, K = key_BND.shape[1], D // heads
+    if not B:
+        return jnp.zeros_like(query_BQD)
     one = jax.ShapeDtypeStruct((Q, K), query_BQD.dtype)
     assert interpret or not obstacle(one, N, chip)  # callers ask first
     tile = tile_size(max(Q, N)) if chip == "tpu" else gpu_calls.TILE

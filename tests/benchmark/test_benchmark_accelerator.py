@@ -24,8 +24,10 @@ pytestmark = pytest.mark.usefixtures("log_lines")
 
 
 @pytest.fixture
-def measured(monkeypatch):
+def measured(monkeypatch, tmp_path):
     """The cases and settings that are measured; each has a figure and takes no time."""
+    monkeypatch.setattr(accelerator, "NVIDIA", tmp_path / "no device")
+    monkeypatch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", ""))  # so that what is set is undone
     seen = []
 
     def measure(case, settings):

@@ -199,7 +199,7 @@ def test_kernels_are_left_out_where_they_cannot_run():
     assert set(left_out(Machine("gpu", (8, 0)), "bfloat16", 64, 512, False)) == {"pallas"}
     assert left_out(h100, "bfloat16", 64, 100, False) == {}
     short = left_out(Machine("tpu"), "bfloat16", 64, 100, False)
-    assert short["pallas"] == "its windows are longer than 100 words"
+    assert short["pallas"] == "100 words would leave most of a tile empty"
     assert "at most 4096" in left_out(h100, "bfloat16", 64, 5000, False)["pallas"]
     assert set(left_out(Machine("tpu"), "bfloat16", 64, 512, False)) == {"cudnn"}
     assert left_out(cpu, "float32", 64, 512, False)["pallas"] == attention_case.INTERPRETED

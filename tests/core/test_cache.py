@@ -164,11 +164,22 @@ def test_the_index_knows_parameters_and_other_integers(encoder):
         check(cache, words(1, 2))
     check(cache, words(1, 2), two)
     assert len(encoder.words) == 4
-    wide = words(1, 2).astype(np.int32)
+    wide = words(1, 3, 6).astype(np.int32)
     for _ in range(3):
         check(cache, wide, two)
-    check(cache, words(2, 1), two)
-    check(cache, words(2, 1))
+    check(cache, words(6, 1), two)
+    assert len(encoder.words) == 6
+    for wrong in (-1, 2**16):
+        with pytest.raises(ValueError, match=r"^character ids from .*, expected 0 to 65535$"):
+            cache.read(two, np.full_like(wide, wrong))
+
+
+def test_a_call_that_adds_words_makes_no_index(encoder, monkeypatch):
+    monkeypatch.setattr(cache_module, "WordIndex", None)
+    cache = make(encoder)
+    check(cache, words(0, 0))
+    for number in range(1, 20, 3):
+        check(cache, words(number, number + 1, 1))
 
 
 def test_a_call_with_more_words_than_there_is_room_for_is_answered_and_nothing_kept(encoder):

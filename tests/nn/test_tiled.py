@@ -124,7 +124,7 @@ def test_on_gpus_values_and_gradients_are_those_of_plain_products(queries, keys,
 
 # Windows as short as words share a tile, whose last rows may be no window's, and the last tile may not be full.
 @pytest.mark.parametrize(
-    ("batch", "length"), [(31, 7), again(3, 5), again(11, 12), again(7, 20), again(3, 32), (70, 1)]
+    ("batch", "length"), [(31, 7), again(3, 5), again(11, 12), again(7, 20), again(3, 31), (3, 32), (70, 1)]
 )
 def test_short_windows_share_tiles_on_gpus(batch, length, monkeypatch):
     monkeypatch.setattr(gpu_words, "PARTS", 2)
@@ -136,15 +136,33 @@ def test_short_windows_share_tiles_on_gpus(batch, length, monkeypatch):
         jax.tree.map(np.testing.assert_array_equal, case.outcome(functools.partial(case.tiled, **options)), got)
     assert np.abs(got[0]).max() > 1
     case = Case(batch, length, length, 2, 16, jnp.bfloat16, "gpu")
-    assert_near(case.outcome(case.tiled), case.outcome(case.plain), 0.01)
+    for rate in (0.0, 0.3):
+        got = case.outcome(functools.partial(case.tiled, rate=rate))
+        assert_near(got, case.outcome(functools.partial(case.plain, rate=rate)), 0.015)
 
 
-@pytest.mark.parametrize("rows", [1, 2])
+def test_on_gpus_33_positions_are_a_window_of_their_own_and_all_may_be_dropped_or_none_be_there():
+    case = Case(3, 33, 33, 2, 16, chip="gpu")
+    assert not tiled.is_short(33, 33, "gpu")
+    assert tiled.fills(33, 33, "gpu")
+    got = case.outcome(functools.partial(case.tiled, rate=0.3))
+    assert_near(got, case.outcome(functools.partial(case.plain, rate=0.3)), 1e-5)
+    for length in (9, 33):
+        case = Case(3, length, length, 2, 16, chip="gpu")
+        assert not any(np.any(x) for x in case.outcome(functools.partial(case.tiled, rate=1.0)))
+        empty = jnp.zeros((0, length, 32))
+        none = tiled_attention(empty, empty, empty, jnp.zeros((0, length), bool), heads=2, chip="gpu", interpret=True)
+        assert none.shape == empty.shape
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
 def test_on_gpus_the_way_back_goes_through_blocks_of_rows(rows, monkeypatch):
-    case = Case(4, 100, 100, 2, 16, chip="gpu")
+    case = Case(4 if rows == 2 else 5, 100, 100, 2, 16, chip="gpu")  # 5 rows: the last block is not full
     attend = functools.partial(case.tiled, rate=0.3)
     want = case.outcome(attend)
     monkeypatch.setattr(gpu_calls, "SCORE_BYTES", rows * 2 * 2 * 128 * 128 * 4)
+    assert gpu_calls._blocks(4, 2 * 128 * 128 * 4) == {1: (4, 1), 2: (2, 2), 3: (2, 2)}[rows]
+    assert gpu_calls._blocks(7, 2 * 128 * 128 * 4) == {1: (7, 1), 2: (4, 2), 3: (3, 3)}[rows]
     got = case.outcome(functools.partial(case.tiled, rate=0.3))
     for one, other in zip(got[:4], want[:4], strict=True):
         np.testing.assert_array_equal(one, other)
@@ -214,6 +232,10 @@ def test_rows_are_rotated_by_their_number():
             for got, one in zip(both, (jnp.asarray(x), third), strict=True):
                 assert got.dtype == dtype
                 np.testing.assert_array_equal(got, rotated(one.astype(jnp.bfloat16).astype(dtype), step, True))
+            wrong = jax.lax.bitcast_convert_type(jnp.full((8, 8), 0x7FFFFFFF, jnp.uint32), jnp.float32).astype(dtype)
+            first, second = rotated_together(wrong, jnp.full((8, 8), -jnp.inf, dtype), step, True)
+            assert jnp.isnan(first).all()
+            assert (second == -jnp.inf).all()
 
 
 @pytest.mark.parametrize(("length", "size"), [(1, 128), (128, 128), (140, 256), (300, 128), (512, 512), (1100, 256)])
