@@ -48,7 +48,8 @@ def rotated_together(x: jax.Array, y: jax.Array, step: int, interpret: bool) -> 
     word = rotated((upper << half) | lower, step, interpret)
     if x.dtype == jnp.float32:
         return bits(word & jnp.uint32(_UPPER), jnp.float32), bits(word << half, jnp.float32)
-    return tuple(bits(part.astype(jnp.uint16), jnp.bfloat16) for part in (word >> half, word))
+    first, second = (bits(part.astype(jnp.uint16), jnp.bfloat16) for part in (word >> half, word))
+    return first, second
 
 
 @functools.cache
