@@ -41,7 +41,7 @@ from charlm.plan.topology import Topology
 
 log = logging.getLogger("charlm")
 
-VERSION = 6  # of what is counted; a change makes kept analyses useless
+VERSION = 7  # of what is counted; a change makes kept analyses useless
 PLANS_FOLDER = "plans"
 JOB, RESULT = "job.json", "result.json"
 POLL = 0.2  # seconds between two looks at what the compiler has written

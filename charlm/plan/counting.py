@@ -205,7 +205,8 @@ class _Counter:
         if opcode in ("dot", "convolution", "custom-call"):
             flops = product(one, read)
             if flops:
-                narrow = min(read[:2], key=lambda x: bytes_of(x.dtype)).dtype
+                factors = [x for x in read if x.dtype != "u32"]  # the seeds of our tiles come first
+                narrow = min(factors[:2], key=lambda x: bytes_of(x.dtype)).dtype
                 self.products[narrow] += times * flops
             elif opcode == "custom-call":
                 self.calls[one.attributes.partition('custom_call_target="')[2].partition('"')[0]] += times

@@ -1,4 +1,4 @@
-"""Counts the operations of one product of a compiled program: a dot, a convolution, or a library's call for either.
+"""Counts the operations of one product of a compiled program: a dot, a convolution, a library's call, or our tiles.
 
 Open it when the operations of a product differ from XLA's. Only pairs of numbers that a product really multiplies
 count, not those in which padding or dilation inserted a zero.
@@ -14,9 +14,22 @@ import numpy as np
 
 from charlm.plan.hlo import HloArray, Instruction
 
+# By the name of a kernel of tiles on GPUs (`charlm.nn.gpu_tiles`, `charlm.nn.gpu_words`): how many operands it has
+# without tables of positions, how many products of [queries, keys, K] it computes then, and how many more with them.
+_TILES = {
+    "tiled_attention": (5, 2, 4),
+    "tiled_attention_backward_of_queries": (8, 3, 6),
+    "tiled_attention_backward_of_keys": (4, 2, 2),
+    "tiled_attention_backward_of_positions": (2, 0, 4),
+    "tiled_attention_of_words": (5, 2, 4),
+    "tiled_attention_of_words_backward": (6, 5, 8),
+    "tiled_attention_of_words_backward_of_positions": (2, 0, 4),
+}
+_SHARED = 64  # rows of a tile that words share: each has products with all of them
+
 
 def product(one: Instruction, read: list[HloArray]) -> float:
-    """Returns the operations of a dot, a convolution, or a call of a library for either; 0 for other calls.
+    """Returns the operations of a dot, a convolution, a call of a library for either, or our tiles; 0 for other calls.
 
     Args:
       one: the instruction.
@@ -28,9 +41,26 @@ def product(one: Instruction, read: list[HloArray]) -> float:
     if one.opcode == "custom-call" and "dim_labels=" not in one.attributes:
         contracted = re.search(r'"lhs_contracting_dimensions":\[([^\]]*)\]', one.attributes)
         if contracted is None or not read:
-            return 0.0
+            return _tiles(one, read)
         return 2.0 * one.results[0].size * _sizes_at(read[0], contracted[1].replace('"', ""))
     return _convolution(one, read)
+
+
+def _tiles(one: Instruction, read: list[HloArray]) -> float:
+    """Returns the operations of a kernel of tiles on GPUs; 0 for other calls."""
+    named = re.search(r'op_name="[^"]*/(tiled_attention\w*)/pallas_call"', one.attributes)
+    if named is None or "triton" not in one.attributes:
+        return 0.0
+    operands, plain, more = _TILES[named[1]]
+    states = [array.shape for array in read if array.dtype == "bf16"]
+    pairs = _SHARED if "_of_words" in named[1] else _keys(states)
+    return 2.0 * math.prod(states[0]) * pairs * (plain + (more if len(read) > operands else 0))
+
+
+def _keys(states: list[tuple[int, ...]]) -> int:
+    """Returns the number of keys: the last axis of scores [B, H, Q, N] if a kernel reads some, else from the keys."""
+    scores = [shape for shape in states if len(shape) == 4]
+    return scores[0][-1] if scores else states[1][1]
 
 
 def _sizes_at(array: HloArray, axes: str) -> int:
