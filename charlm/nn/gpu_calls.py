@@ -64,6 +64,7 @@ def call(
     name: str,
     **rest: Any,  # as `pl.pallas_call` types them
 ) -> Callable[..., Any]:  # arrays in, one or several out
+    """Returns `pl.pallas_call` of a kernel, with the settings that all kernels for GPUs share."""
     params = plgpu.CompilerParams(num_warps=WARPS, num_stages=1)
     return pl.pallas_call(kernel, compiler_params=params, interpret=plan.interpret, name=name, **rest)
 
@@ -168,8 +169,9 @@ def _blocks(rows: int, score_bytes: int) -> tuple[int, int]:
       rows: all rows.
       score_bytes: bytes of a row's scores, of all heads.
     """
-    count = -(-rows // max(1, SCORE_BYTES // (2 * score_bytes)))
-    return count, -(-rows // count)
+    fewest = -(-rows // max(1, SCORE_BYTES // (2 * score_bytes)))
+    each = -(-rows // fewest)
+    return -(-rows // each), each
 
 
 def _gradients_of_rows(

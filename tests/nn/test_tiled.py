@@ -163,6 +163,7 @@ def test_on_gpus_the_way_back_goes_through_blocks_of_rows(rows, monkeypatch):
     monkeypatch.setattr(gpu_calls, "SCORE_BYTES", rows * 2 * 2 * 128 * 128 * 4)
     assert gpu_calls._blocks(4, 2 * 128 * 128 * 4) == {1: (4, 1), 2: (2, 2), 3: (2, 2)}[rows]
     assert gpu_calls._blocks(7, 2 * 128 * 128 * 4) == {1: (7, 1), 2: (4, 2), 3: (3, 3)}[rows]
+    assert gpu_calls._blocks(10, 2 * 128 * 128 * 4) == {1: (10, 1), 2: (5, 2), 3: (4, 3)}[rows]
     got = case.outcome(functools.partial(case.tiled, rate=0.3))
     for one, other in zip(got[:4], want[:4], strict=True):
         np.testing.assert_array_equal(one, other)
