@@ -16,7 +16,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as plgpu
 
 from charlm.nn import gpu_tiles
-from charlm.nn.tile_calls import Spread, StaticArgs, Tables
+from charlm.nn.tile_calls import Given, Spread, StaticArgs, Tables
 from charlm.nn.tiles import TileConfig
 
 TILE = 64  # rows and columns: scores, and their products with positions, fit into an H100's registers
@@ -72,17 +72,9 @@ def call(
 _SCALARS = pl.BlockSpec((4,), lambda t, h, b: (0,))
 
 
-def call_forward(
-    static: StaticArgs,
-    spread: Spread,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    tables: Tables,
-    floor_B1N: jax.Array,
-    seed_2: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.Array, jax.Array]:
     """Returns the output [B, Q, D] and the statistics [B, H, 2, Q] of one device."""
+    query, key, value, tables, floor_B1N, seed_2 = given
     (B, Q, D), N = query.shape, key.shape[1]
     plan = _plan(static, query, N, tables)
     at, H = _Parts(plan), D // plan.head_dim
@@ -103,12 +95,7 @@ def call_forward(
 def call_backward(
     static: StaticArgs,
     spread: Spread,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    tables: Tables,
-    floor_B1N: jax.Array,
-    seed_2: jax.Array,
+    given: Given,
     out: jax.Array,
     statistics: jax.Array,
     grad: jax.Array,
@@ -117,6 +104,7 @@ def call_backward(
 
     The rows of the batch are gone through in blocks of equal size, one after the other (`_blocks`).
     """
+    query, key, value, tables, floor_B1N, seed_2 = given
     (B, Q, D), N = query.shape, key.shape[1]
     plan = _plan(static, query, N, tables)
     H = D // plan.head_dim
@@ -125,18 +113,18 @@ def call_backward(
     scalars = spread.scalars(seed_2, B, H)
     count, rows = _blocks(B, H * Q * N * query.dtype.itemsize)
 
-    def of_block(number: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def of_block(number: jax.Array, read: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         here = jnp.stack([jnp.uint32(0), jnp.uint32(0), number.astype(jnp.uint32) * rows, jnp.uint32(0)])
-        return _gradients_of_rows(plan, scalars + here, tables, *given)
+        return _gradients_of_rows(plan, scalars + here, tables, *read)
 
-    given = floor_B1N, query, key, value, grad, statistics, deltas
+    read = floor_B1N, query, key, value, grad, statistics, deltas
     if count == 1:
-        of_query, of_key, of_value, *summed = of_block(jnp.uint32(0), given)
+        of_query, of_key, of_value, *summed = of_block(jnp.uint32(0), read)
     else:
         # Rows that are filled in see no key, and their gradients are 0.
         empty = -jnp.inf, 0, 0, 0, 0, 1, 0
         more = lambda x: [(0, count * rows - B), *[(0, 0)] * (x.ndim - 1)]
-        filled = [jnp.pad(x, more(x), constant_values=value) for x, value in zip(given, empty, strict=True)]
+        filled = [jnp.pad(x, more(x), constant_values=value) for x, value in zip(read, empty, strict=True)]
         blocks = [x.reshape(count, rows, *x.shape[1:]) for x in filled]
         of_query, of_key, of_value, summed = _in_turn(of_block, blocks, tables)
         of_query, of_key, of_value = (x.reshape(-1, *x.shape[2:])[:B] for x in (of_query, of_key, of_value))
@@ -153,8 +141,8 @@ def _in_turn(
     """Returns the gradients of all blocks, [count, rows, ...], and the sums over blocks of those of the tables."""
 
     def step(sums: Tables, block: tuple[jax.Array, ...]) -> tuple[Tables, tuple[jax.Array, ...]]:
-        number, *given = block
-        of_query, of_key, of_value, *of_tables = of_block(number, tuple(given))
+        number, *read = block
+        of_query, of_key, of_value, *of_tables = of_block(number, tuple(read))
         return tuple(x + y for x, y in zip(sums, of_tables, strict=True)), (of_query, of_key, of_value)
 
     none = tuple(jnp.zeros(table.shape, jnp.float32) for table in tables)

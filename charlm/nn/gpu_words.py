@@ -22,7 +22,7 @@ from jax.experimental.pallas import triton as plgpu
 
 from charlm.nn import gpu_calls, gpu_tiles
 from charlm.nn.draws import amplified, kept_alone
-from charlm.nn.tile_calls import Spread, StaticArgs, Tables
+from charlm.nn.tile_calls import Given, Spread, StaticArgs, Tables
 from charlm.nn.tiles import HIDDEN, Ref, TileConfig
 
 LONGEST = 32  # positions of a window: two of them fit into a tile
@@ -224,17 +224,9 @@ def _parts(layout: _Layout, tables: Tables) -> tuple[list[pl.BlockSpec], pl.Bloc
     return first, of_head(layout.rows), [of_head(len(table)) for table in tables]
 
 
-def call_forward(
-    static: StaticArgs,
-    spread: Spread,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    tables: Tables,
-    floor_B1L: jax.Array,
-    seed_2: jax.Array,
-) -> tuple[jax.Array, tuple[()]]:
+def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.Array, tuple[()]]:
     """Returns the output [B, L, D] of one device; the way back needs no statistics."""
+    query, key, value, tables, floor_B1L, seed_2 = given
     B, L, D = query.shape
     H = D // static.head_dim
     flat = [x.reshape(B * L, D) for x in (query, key, value)]
@@ -251,17 +243,13 @@ def call_forward(
 def call_backward(
     static: StaticArgs,
     spread: Spread,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    tables: Tables,
-    floor_B1L: jax.Array,
-    seed_2: jax.Array,
+    given: Given,
     out: jax.Array,
     statistics: tuple[()],
     grad: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Tables]:
     """Returns the gradients of one device's query, key, value and tables; those of tables are sums over all devices."""
+    query, key, value, tables, floor_B1L, seed_2 = given
     del out, statistics
     B, L, D = query.shape
     N, K, H = static.tile, static.head_dim, D // static.head_dim

@@ -44,6 +44,25 @@ class StaticArgs(NamedTuple):
     interpret: bool
 
 
+class Given(NamedTuple):
+    """What the kernels of one device are given; the way back gets it a second time. Or the partitions of these arrays.
+
+    Attributes:
+      query: [B, Q, D].
+      key, value: [B, N, D].
+      tables: position keys and position queries [T, D], or nothing.
+      floor: float32 [B, 1, N]: positive where a key is visible; else the score in place of its own.
+      seed: uint32 [2], of dropout.
+    """
+
+    query: Any  # an array, or its partition
+    key: Any
+    value: Any
+    tables: tuple[Any, ...]
+    floor: Any
+    seed: Any
+
+
 class Spread(NamedTuple):
     """How devices share the work.
 
@@ -76,6 +95,10 @@ class Spread(NamedTuple):
     def statistics(self) -> P:
         """Of arrays [B, blocks of heads, ...]."""
         return P(self.batch or None, self.heads)
+
+    def given(self, tables: int) -> Given:
+        """Of what the kernels are given, with so many tables."""
+        return Given(self.states, self.states, self.states, (self.tables,) * tables, self.rows, P())
 
     def over(
         self,
@@ -164,17 +187,9 @@ def _cost(plan: tiles.TileConfig, products: float, grid: tuple[int, ...], *array
     )
 
 
-def call_forward(
-    static: StaticArgs,
-    spread: Spread,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    tables: Tables,
-    floor_B1N: jax.Array,
-    seed_2: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.Array, jax.Array]:
     """Returns the output [B, Q, D] and the statistics [B, blocks of heads, 2 x heads of a block, Q] of one device."""
+    query, key, value, tables, floor_B1N, seed_2 = given
     B, Q, D = query.shape
     plan = _plan(static, query, key.shape[1], tables)
     blocks = D // plan.lanes
@@ -207,17 +222,13 @@ def call_forward(
 def call_backward(
     static: StaticArgs,
     spread: Spread,
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    tables: Tables,
-    floor_B1N: jax.Array,
-    seed_2: jax.Array,
+    given: Given,
     out: jax.Array,
     statistics: jax.Array,
     grad: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array, Tables]:
     """Returns the gradients of one device's query, key, value and tables; those of tables are sums over all devices."""
+    query, key, value, tables, floor_B1N, seed_2 = given
     B, Q, D = query.shape
     plan = _plan(static, query, key.shape[1], tables)
     blocks = D // plan.lanes

@@ -25,12 +25,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec as P
 
 from charlm.nn import gpu_calls, gpu_words, tile_calls
 from charlm.nn.draws import threshold
 from charlm.nn.scan import BATCH_AXES
-from charlm.nn.tile_calls import Chip, Spread, StaticArgs, Tables
+from charlm.nn.tile_calls import Chip, Given, Spread, StaticArgs, Tables
 from charlm.nn.tiles import HIDDEN
 
 TILES = (512, 256, 128)  # sizes of tiles on TPUs: a larger one is read again less, and shifts fewer products out
@@ -188,7 +187,7 @@ def _attention(
     return _forward(static, query, key, value, tables, floor_B1N, seed_2)[0]
 
 
-Kept = tuple[jax.Array, jax.Array, jax.Array, Tables, jax.Array, jax.Array, jax.Array, jax.Array | tuple[()]]
+Kept = tuple[Given, jax.Array, jax.Array | tuple[()]]  # and the output, and the statistics if the way back needs some
 
 
 def _forward(
@@ -202,30 +201,28 @@ def _forward(
 ) -> tuple[jax.Array, Kept]:
     tables = tuple(table.astype(query.dtype) for table in tables)
     spread = _spread(static, query)
+    given = Given(query, key, value, tables, floor_B1N, seed_2)
     run = spread.over(
         functools.partial(_calls(static).call_forward, static, spread),
-        (*[spread.states] * 3, (spread.tables,) * len(tables), spread.rows, P()),
+        (spread.given(len(tables)),),
         (spread.states, () if static.short else spread.statistics),
     )
-    out, statistics = run(query, key, value, tables, floor_B1N, seed_2)
-    return out, (query, key, value, tables, floor_B1N, seed_2, out, statistics)
+    out, statistics = run(given)
+    return out, (given, out, statistics)
 
 
 def _backward(
     static: StaticArgs, kept: Kept, grad: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array, Tables, None, None]:
-    query, key, value, tables, floor_B1N, seed_2, out, statistics = kept
-    spread = _spread(static, query)
-    of_tables = (spread.tables,) * len(tables)
+    given, out, statistics = kept
+    spread = _spread(static, given.query)
+    of_given = spread.given(len(given.tables))
     run = spread.over(
         functools.partial(_calls(static).call_backward, static, spread),
-        (
-            *[spread.states] * 3, of_tables, spread.rows, P(), spread.states,
-            () if static.short else spread.statistics, spread.states,
-        ),
-        (*[spread.states] * 3, of_tables),
-    )  # fmt: skip
-    return *run(query, key, value, tables, floor_B1N, seed_2, out, statistics, grad), None, None
+        (of_given, spread.states, () if static.short else spread.statistics, spread.states),
+        (of_given.query, of_given.key, of_given.value, of_given.tables),
+    )
+    return *run(given, out, statistics, grad), None, None
 
 
 _attention.defvjp(_forward, _backward)
