@@ -72,7 +72,7 @@ def call(
 _SCALARS = pl.BlockSpec((4,), lambda t, h, b: (0,))
 
 
-def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.Array, jax.Array]:
+def call_forward(static: StaticArgs, spread: Spread, given: Given[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Returns the output [B, Q, D] and the statistics [B, H, 2, Q] of one device."""
     query, key, value, tables, floor_B1N, seed_2 = given
     (B, Q, D), N = query.shape, key.shape[1]
@@ -95,7 +95,7 @@ def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.
 def call_backward(
     static: StaticArgs,
     spread: Spread,
-    given: Given,
+    given: Given[jax.Array],
     out: jax.Array,
     statistics: jax.Array,
     grad: jax.Array,

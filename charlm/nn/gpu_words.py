@@ -224,7 +224,7 @@ def _parts(layout: _Layout, tables: Tables) -> tuple[list[pl.BlockSpec], pl.Bloc
     return first, of_head(layout.rows), [of_head(len(table)) for table in tables]
 
 
-def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.Array, tuple[()]]:
+def call_forward(static: StaticArgs, spread: Spread, given: Given[jax.Array]) -> tuple[jax.Array, tuple[()]]:
     """Returns the output [B, L, D] of one device; the way back needs no statistics."""
     query, key, value, tables, floor_B1L, seed_2 = given
     B, L, D = query.shape
@@ -243,7 +243,7 @@ def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.
 def call_backward(
     static: StaticArgs,
     spread: Spread,
-    given: Given,
+    given: Given[jax.Array],
     out: jax.Array,
     statistics: tuple[()],
     grad: jax.Array,

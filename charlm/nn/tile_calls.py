@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ FAST_MEMORY = 100 * 2**20  # bytes of a TPU's fast memory that a kernel may use,
 
 Tables = tuple[jax.Array, ...]
 Chip = Literal["tpu", "gpu"]
+Leaf = TypeVar("Leaf", jax.Array, P)
 
 
 class StaticArgs(NamedTuple):
@@ -44,7 +45,7 @@ class StaticArgs(NamedTuple):
     interpret: bool
 
 
-class Given(NamedTuple):
+class Given(NamedTuple, Generic[Leaf]):
     """What the kernels of one device are given; the way back gets it a second time. Or the partitions of these arrays.
 
     Attributes:
@@ -55,12 +56,12 @@ class Given(NamedTuple):
       seed: uint32 [2], of dropout.
     """
 
-    query: Any  # an array, or its partition
-    key: Any
-    value: Any
-    tables: tuple[Any, ...]
-    floor: Any
-    seed: Any
+    query: Leaf
+    key: Leaf
+    value: Leaf
+    tables: tuple[Leaf, ...]
+    floor: Leaf
+    seed: Leaf
 
 
 class Spread(NamedTuple):
@@ -96,7 +97,7 @@ class Spread(NamedTuple):
         """Of arrays [B, blocks of heads, ...]."""
         return P(self.batch or None, self.heads)
 
-    def given(self, tables: int) -> Given:
+    def given(self, tables: int) -> Given[P]:
         """Of what the kernels are given, with so many tables."""
         return Given(self.states, self.states, self.states, (self.tables,) * tables, self.rows, P())
 
@@ -187,7 +188,7 @@ def _cost(plan: tiles.TileConfig, products: float, grid: tuple[int, ...], *array
     )
 
 
-def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.Array, jax.Array]:
+def call_forward(static: StaticArgs, spread: Spread, given: Given[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Returns the output [B, Q, D] and the statistics [B, blocks of heads, 2 x heads of a block, Q] of one device."""
     query, key, value, tables, floor_B1N, seed_2 = given
     B, Q, D = query.shape
@@ -222,7 +223,7 @@ def call_forward(static: StaticArgs, spread: Spread, given: Given) -> tuple[jax.
 def call_backward(
     static: StaticArgs,
     spread: Spread,
-    given: Given,
+    given: Given[jax.Array],
     out: jax.Array,
     statistics: jax.Array,
     grad: jax.Array,

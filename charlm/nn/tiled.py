@@ -187,7 +187,8 @@ def _attention(
     return _forward(static, query, key, value, tables, floor_B1N, seed_2)[0]
 
 
-Kept = tuple[Given, jax.Array, jax.Array | tuple[()]]  # and the output, and the statistics if the way back needs some
+# The inputs, the output, and the statistics if the way back needs some.
+Kept = tuple[Given[jax.Array], jax.Array, jax.Array | tuple[()]]
 
 
 def _forward(
