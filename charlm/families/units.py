@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 
 import flax.linen as nn
@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from charlm.core.types import ModelConfig, Params
+from charlm.data.batching import spilled
 from charlm.nn.apply import applied
 from charlm.text.words import Span, Splitter
 
@@ -91,6 +92,79 @@ def words_at(words: Sequence[int | None], places: Sequence[int]) -> tuple[int, .
     return whole
 
 
+class Packing(Generic[Inputs]):
+    """Rows for one batch, taken one after another as long as they fit; see `Units.packing`.
+
+    Args:
+      pack: `Units.pack` with the shape of the batch.
+    """
+
+    def __init__(self, pack: Callable[[Sequence[Joined]], Inputs | None]) -> None:
+        self._pack = pack
+        self._rows: list[Joined] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def fits(self, row: Joined) -> bool:
+        """Returns whether the batch has room for one more row; here, by packing all of them."""
+        return self._pack([*self._rows, row]) is not None
+
+    def add(self, row: Joined) -> None:
+        """Takes a row that fits."""
+        self._rows.append(row)
+
+    def build(self) -> Inputs:
+        """Returns the rows as the model's input."""
+        found = self._pack(self._rows)
+        assert found is not None, "only rows that fit are taken"
+        return found
+
+
+class RoomyPacking(Packing[Inputs]):
+    """Rows whose batch has no tables: any of them fits."""
+
+    def fits(self, row: Joined) -> bool:
+        """Returns True."""
+        return True
+
+
+class TablePacking(Packing[Inputs]):
+    """Rows whose distinct words lie in tables, by length buckets; a word may lie in a bucket of longer words.
+
+    Args:
+      pack: as in `Packing`.
+      words: returns the words of a row, and the bucket of each.
+      rooms: how many distinct words each bucket holds.
+    """
+
+    def __init__(
+        self,
+        pack: Callable[[Sequence[Joined]], Inputs | None],
+        words: Callable[[Joined], Mapping[Hashable, int]],
+        rooms: tuple[int, ...],
+    ) -> None:
+        super().__init__(pack)
+        self._words, self._rooms = words, rooms
+        self._known: set[Hashable] = set()
+        self._counts = np.zeros(len(rooms) + 1, np.int64)  # the last counts words that are too long for every bucket
+
+    def fits(self, row: Joined) -> bool:
+        """Returns whether the tables have room for the words that are new."""
+        counts = self._with(row)
+        return not counts[-1] and not spilled(counts[:-1], self._rooms)
+
+    def add(self, row: Joined) -> None:
+        """Takes a row that fits."""
+        super().add(row)
+        self._counts = self._with(row)
+        self._known.update(self._words(row))
+
+    def _with(self, row: Joined) -> np.ndarray:
+        new = [bucket for word, bucket in self._words(row).items() if word not in self._known]
+        return self._counts + np.bincount(new, minlength=len(self._counts)).astype(np.int64)
+
+
 class Units(abc.ABC, Generic[Shape, Inputs]):
     """The text side of a family: turns text into units, packs rows of units into batches, and runs the model on them.
 
@@ -98,11 +172,13 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
       longest: positions of the longest row, special ones included.
       labelled: which unit of a word carries its label: the first; the last for models that read left to right.
       draws: whether the reading of a text in training is random and drawn anew in every epoch.
+      pools_specials: whether the mean over a text, its vector, has the special positions in it, too.
     """
 
     longest: int
     labelled: Literal["first", "last"] = "first"
     draws: bool = False
+    pools_specials: bool = True
 
     @abc.abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
@@ -121,11 +197,14 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
         """Returns a row of one or two texts with the family's special positions added."""
 
     @abc.abstractmethod
-    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> Shape:
+    def measure(
+        self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0, least: int = 0
+    ) -> Shape:
         """Returns a shape that fits each of the groups, as `rows` rows of `length` positions.
 
         Args:
           slack: share of extra room beyond what the groups need, for other similar groups.
+          least: words of every length that it has room for, also of lengths that the groups do not have.
         """
 
     @abc.abstractmethod
@@ -135,6 +214,17 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
     @abc.abstractmethod
     def pack(self, rows: Sequence[Joined], shape: Shape) -> Inputs | None:
         """Returns the rows as the model's input, arrays without leading axes; None if they do not fit the shape."""
+
+    def packing(self, shape: Shape) -> Packing[Inputs]:
+        """Returns what takes the rows of a batch one after another, as long as they fit the shape."""
+        return Packing(lambda rows: self.pack(rows, shape))
+
+    def fresh(self) -> Self:
+        """Returns units that read text as these do and have kept nothing of it; rows of one mean nothing to the other.
+
+        Units may keep the words that they have met. Here, nothing is kept.
+        """
+        return self
 
     def apply(self, model: nn.Module, params: Params, inputs: Inputs, dropout: jax.Array | None = None) -> jax.Array:
         """Returns the logits [N, ...] of packed rows with a leading axis of shards, N = S * rows.

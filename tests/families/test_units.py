@@ -39,6 +39,32 @@ def test_offsets_are_those_of_the_text(units):
         assert set("catdogmw") & set(text) <= set(covered) | {" "}
 
 
+def test_rows_are_taken_as_long_as_they_fit(units):
+    rng = np.random.default_rng(0)
+    word = lambda: "".join(rng.choice(list("abdegt"), rng.integers(1, 20)))
+    rows = [units.join(one) for one in units.encode([" ".join(word() for _ in range(4)) for _ in range(60)])]
+    length = max(row.length for row in rows)
+    shape = units.measure([rows[:3]], len(rows), length, least=1)
+    packing, taken = units.packing(shape), []
+    for row in rows:
+        fits = packing.fits(row)
+        assert fits == (units.pack([*taken, row], shape) is not None)
+        if fits:
+            packing.add(row)
+            taken.append(row)
+    assert len(packing) == len(taken) >= 3
+    jax.tree.map(np.testing.assert_array_equal, packing.build(), units.pack(taken, shape))
+
+
+def test_fresh_units_read_as_those_that_have_met_other_words(units):
+    units.encode(["supercalifragilistic \u200b \u4e00 words"])
+    packed = []
+    for one in (units, units.fresh()):
+        rows = [one.join(encoded) for encoded in one.encode(["the catt \u4e01 sat", "on matts"])]
+        packed.append(one.pack(rows, one.widest(2, max(row.length for row in rows))))
+    jax.tree.map(np.testing.assert_array_equal, *packed)
+
+
 def test_every_word_has_a_unit(units):
     words = ["the", "\x00", "cat", "supercalifragilistic" * 3, "\u200b", "trees"]
     (encoded,) = units.encode_words([words])

@@ -28,6 +28,7 @@ from charlm.config.shared import (
 )
 from charlm.core.keys import Key, amount, count, natural, share
 from charlm.core.types import JsonObject
+from charlm.families.alignment_keys import ALIGNMENT_KEYS, check_alignment
 from charlm.families.shared_keys import (
     BUCKET_ROWS,
     BUCKET_SLOTS,
@@ -99,19 +100,7 @@ KEYS: dict[str, Key] = {
     "contextual.eval_every": EVAL_EVERY.but(100),
     "contextual.eval_words": natural(0, "held-out subwords of an evaluation; 0: all"),
     "contextual.checkpoint_every": CHECKPOINT_EVERY.but(100),
-    "alignment.sentence": amount(1.0, "weight of 1 - cos of the vectors of texts; 0: left out"),
-    "alignment.words": amount(1.0, "weight of 1 - cos of the vectors of words, paired by their characters"),
-    "alignment.teaching": amount(1.0,
-        "weight of self-teaching: the divergence of a text's similarities to the others (Zhuang and Zuccon, 2022)"),
-    "alignment.temperature": amount(0.05, "by which similarities are divided in self-teaching"),
-    "alignment.pooling": Key("mean",
-        'the vector of a text: the "mean" of its positions, special ones included, or its first, "cls"',
-        ("mean", "cls")),
-    "alignment.noise": Key(
-        ("charbert:1", "char2subword:1", "keyboard:0.2", "swap:0.2", "drop:0.2", "insert:0.2", "spaces:0.2"),
-        "kinds of noise, one of which is drawn for a text, and its rate from 0 to the one given"),
-    "alignment.noise_share": Key(0.75, "share of the texts that get noise"),
-    "alignment.misspellings": Key("", 'list of misspellings for the kind "misspelling"'),
+    **ALIGNMENT_KEYS,
     "alignment.free_layers": natural(0, "lowest layers of the transformer that are trained, too; not the teacher's"),
     "alignment.steps": count(20_000, "optimizer steps"),
     "alignment.batch_size": BATCH_SIZE.but(64, "texts of an update"),
@@ -174,23 +163,9 @@ def validate(config: ml_collections.ConfigDict) -> None:
     if not 4 <= config.model.char_slots <= 1024:
         raise ValueError(f"model.char_slots={config.model.char_slots} must lie in [4, 1024]")
     _check_spelling_noise(config)
-    _check_alignment(config)
+    check_alignment(config)
     if not config.optim.freeze:
         raise ValueError("optim.freeze is empty: the transformer and its table stay as they are (section 3.2)")
-
-
-def _check_alignment(config: ml_collections.ConfigDict) -> None:
-    own = config.alignment
-    if not any(own[name] for name in ("sentence", "words", "teaching")):
-        raise ValueError("alignment.sentence, alignment.words, alignment.teaching are all 0; expected one to be more")
-    if not own.temperature:
-        raise ValueError("alignment.temperature=0: similarities are divided by it; expected more")
-    if not 0 <= own.noise_share <= 1:
-        raise ValueError(f"alignment.noise_share={own.noise_share} must lie in [0, 1]")
-    if not own.noise:
-        raise ValueError("alignment.noise names no kind of noise; alignment.noise_share=0 leaves texts as they are")
-    if needy := [kind for kind in _kinds("alignment.noise", own.noise) if KINDS[kind].listed and not own.misspellings]:
-        raise ValueError(f"alignment.noise: {needy[0]} needs a list; alignment.misspellings names none")
 
 
 def _check_spelling_noise(config: ml_collections.ConfigDict) -> None:

@@ -6,9 +6,10 @@ rows differ from the authors'.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import flax.linen as nn
 import jax
@@ -63,6 +64,12 @@ class CharBertUnits(RowUnits[CharBertBatch]):
         self._pads_have_slots = self._compat and pretrained.head == SEQUENCE_CLASSIFICATION
         self._unknown: dict[str, int] = {}  # text of unknown pieces -> its number
         self._texts: list[str] = []
+
+    def fresh(self) -> Self:
+        """Returns a copy without the unknown texts met so far; rows of the old object mean nothing to the copy."""
+        other = copy.copy(self)
+        other._unknown, other._texts = {}, []
+        return other
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Returns the pieces of texts."""

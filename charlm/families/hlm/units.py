@@ -5,7 +5,7 @@ Fine-tuning tasks read text through it. Open it to change how texts and pairs be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Literal
 
 import jax
@@ -21,7 +21,17 @@ from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_states, lengths_of_batch
 from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
-from charlm.families.units import Encoded, Joined, Lost, Units, checked_longest, given_words, texts_in_words
+from charlm.families.units import (
+    Encoded,
+    Joined,
+    Lost,
+    Packing,
+    TablePacking,
+    Units,
+    checked_longest,
+    given_words,
+    texts_in_words,
+)
 from charlm.nn.apply import applied
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import get_splitter
@@ -42,6 +52,8 @@ class HLMUnits(Units[BatchShape, WordBatch]):
       read: as above.
       slots: character slots of a word.
     """
+
+    pools_specials = False
 
     def __init__(
         self,
@@ -92,11 +104,14 @@ class HLMUnits(Units[BatchShape, WordBatch]):
         content = WordSequence(chars_WC, labels_WC)
         return Joined(content, len(chars_WC), 1, 2 + len(first), 0)
 
-    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> BatchShape:
+    def measure(
+        self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0, least: int = 0
+    ) -> BatchShape:
         """Returns a shape with room for the distinct words of each group."""
         counts = np.zeros((3, len(self._buckets)), np.int64)
         for group in groups:
             counts = np.maximum(counts, self._count(group))
+        counts[0] = np.maximum(counts[0], least)
         counts = np.ceil(counts * (1 + slack) / ROUND).astype(int) * ROUND
         table, masked, labels = (tuple(row) for row in counts.tolist())
         if not any(table):
@@ -131,6 +146,18 @@ class HLMUnits(Units[BatchShape, WordBatch]):
             return None
         batch = packer.build()
         return batch if self.read != "none" else batch._replace(masked=())
+
+    def packing(self, shape: BatchShape) -> Packing[WordBatch]:
+        """Returns what takes rows as long as the tables have room for their words."""
+        if self.read != "none":
+            return super().packing(shape)
+
+        def words(row: Joined) -> dict[Hashable, int]:
+            chars_WC = row.content.chars_WC
+            buckets = bucket_of((chars_WC != 0).sum(axis=1), shape.slots).tolist()
+            return dict(zip(map(bytes, chars_WC), buckets, strict=True))
+
+        return TablePacking(lambda rows: self.pack(rows, shape), words, shape.table)
 
     def forward_flops(self, config: HLMConfig, inputs: WordBatch) -> float:
         """Returns the operations within the distinct words and between words; see `Units.forward_flops`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import copy
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from charlm.data.batching import bucket_of, in_rooms, round_up, word_table
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings
 from charlm.families.subword.units import PieceUnits
-from charlm.families.units import Encoded, Joined, given_words, texts_in_words
+from charlm.families.units import Encoded, Joined, Packing, TablePacking, given_words, texts_in_words
 from charlm.text.words import Splitter
 
 LEAST_ROWS = 32  # the rows of a table are a multiple of this
@@ -57,9 +57,11 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         other.spellings = self.spellings.emptied()
         return other
 
-    def measure(self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0) -> SpelledShape:
+    def measure(
+        self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0, least: int = 0
+    ) -> SpelledShape:
         """Returns a shape with room for the distinct spellings of each group."""
-        counts = np.zeros(len(self.buckets), np.int64)
+        counts = np.full(len(self.buckets), least, np.int64)
         for group in groups:
             codes_N = np.concatenate([row.content[:, 0] for row in group])
             chars_UC = self.spellings.rows(_spelled(self.spellings.of_words(codes_N)))
@@ -74,6 +76,16 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
     def widest(self, rows: int, length: int) -> SpelledShape:
         """Returns a shape with a spelling for every position."""
         return SpelledShape(rows, length, self.buckets[-1:], (rows * length,))
+
+    def packing(self, shape: SpelledShape) -> Packing[SpelledBatch]:
+        """Returns what takes rows as long as the tables have room for their spellings."""
+
+        def words(row: Joined) -> dict[Hashable, int]:
+            codes_U = _spelled(self.spellings.of_words(row.content[:, 0]))
+            buckets = bucket_of((self.spellings.rows(codes_U) != 0).sum(axis=1), shape.slots).tolist()
+            return dict(zip(codes_U.tolist(), buckets, strict=True))
+
+        return TablePacking(lambda rows: self.pack(rows, shape), words, shape.table)
 
     def pack(self, rows: Sequence[Joined], shape: SpelledShape) -> SpelledBatch | None:
         """Returns the rows, padded on the right, with tables of their distinct spellings; None if these do not fit."""

@@ -18,7 +18,19 @@ from charlm.core.types import Array, Option, Params, Tree
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
-from charlm.families.units import Encoded, Inputs, Joined, Lost, Shape, Units, check_ids, checked_longest, words_at
+from charlm.families.units import (
+    Encoded,
+    Inputs,
+    Joined,
+    Lost,
+    Packing,
+    RoomyPacking,
+    Shape,
+    Units,
+    check_ids,
+    checked_longest,
+    words_at,
+)
 from charlm.text.subwords import Subwords, SubwordTokenizer
 
 if TYPE_CHECKING:
@@ -138,7 +150,7 @@ class RowUnits(PieceUnits[tuple[int, int], Inputs]):
     """Pieces whose batches are padded rows, without tables of distinct words."""
 
     def measure(
-        self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0
+        self, groups: Sequence[Sequence[Joined]], rows: int, length: int, slack: float = 0.0, least: int = 0
     ) -> tuple[int, int]:
         """Returns (rows, length), since pieces need no tables."""
         return rows, length
@@ -146,6 +158,10 @@ class RowUnits(PieceUnits[tuple[int, int], Inputs]):
     def widest(self, rows: int, length: int) -> tuple[int, int]:
         """Returns (rows, length)."""
         return rows, length
+
+    def packing(self, shape: tuple[int, int]) -> Packing[Inputs]:
+        """Returns what takes any rows."""
+        return RoomyPacking(lambda rows: self.pack(rows, shape))
 
     def _padded(self, rows: Sequence[Joined], shape: tuple[int, int]) -> SubwordRows:
         """Returns the rows, padded on the right."""

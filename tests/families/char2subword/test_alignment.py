@@ -89,9 +89,9 @@ def start_of(run):
 
 def test_the_start_is_the_teacher_to_the_bit(run):
     params, (clean, noisy) = start_of(run), heldout(run)
-    states = jax.jit(run.objective._states)
+    states = jax.jit(run.objective.states)
     student, teacher = states(params, clean)
-    there = clean.inputs.mask_SBL.any(axis=-1).reshape(-1)
+    there = clean.mask_SBL.any(axis=-1).reshape(-1)
     assert there.sum() > 4
     assert (np.asarray(clean.inputs.ids_SBL) < -1).any()  # some words are split
     np.testing.assert_array_equal(student[there], teacher[there])
@@ -112,16 +112,18 @@ def test_only_the_module_gets_gradients(run):
 
 def test_batches_pair_what_both_read(run):
     batch, shape = first(run), run.objective.shape
-    S, B, L = batch.clean_SBL.shape
+    S, B, L = batch.clean_group_SBL.shape
     assert (S, B, L) == (8, 1, 24) == (shape.shards, shape.sequences, shape.length)
-    assert batch.inputs.mask_SBL.any(axis=-1).all()
+    assert batch.mask_SBL.any(axis=-1).all()
+    np.testing.assert_array_equal(batch.mask_SBL, batch.inputs.mask_SBL)
+    np.testing.assert_array_equal(batch.clean_mask_SBL, batch.teacher.mask_BL)
     assert 0 < batch.noisy_SB.sum() <= S * B
     for own, theirs in zip(batch.group_SBL.reshape(-1, L), batch.clean_group_SBL.reshape(-1, L), strict=True):
         assert set(own[own >= 0]) <= set(theirs[theirs >= 0])
     clean, noisy = heldout(run)
-    np.testing.assert_array_equal(clean.clean_SBL[..., :3], noisy.clean_SBL[..., :3])  # noise may cut the end
+    np.testing.assert_array_equal(clean.teacher.ids_BL[..., :3], noisy.teacher.ids_BL[..., :3])  # noise may cut the end
     assert not clean.noisy_SB.any()
-    np.testing.assert_array_equal(noisy.noisy_SB, noisy.inputs.mask_SBL.any(axis=-1))
+    np.testing.assert_array_equal(noisy.noisy_SB, noisy.mask_SBL.any(axis=-1))
 
 
 # ---- A run ----
@@ -194,7 +196,7 @@ def test_freed_layers_are_trained_and_the_teacher_keeps_its_own(run, folder):
     params, batch = start_of(run), first(run)
     moved = jax.tree.map(lambda x: x + 0.1, params["bert"]["encoder"]["layer_0"])
     other = params | {"bert": params["bert"] | {"encoder": {"layer_0": moved}}}
-    states = jax.jit(freed.objective._states)
+    states = jax.jit(freed.objective.states)
     (student, teacher), (moved_student, moved_teacher) = states(params, batch), states(other, batch)
     np.testing.assert_array_equal(teacher, moved_teacher)
     assert not np.array_equal(student, moved_student)

@@ -13,25 +13,42 @@ from hypothesis import strategies as st
 from small_char2subword import spelled
 
 from charlm.data.text_records import TextRecord
-from charlm.families.char2subword.aligned import TextMaker, TextNoise, kept, paired
+from charlm.families.aligned import TextMaker, TextNoise, kept, paired, words_of
+from charlm.families.aligned_batches import Reading
+from charlm.families.char2subword.tensors import bert_config
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
+from charlm.families.subword.bert import Bert
 from charlm.text.noise import Noise
+from charlm.text.words import get_splitter
 
 TEXT = "the birds sang in the old trees, unbelievably loud"
 LENGTH = 40
 
 
 @functools.cache
-def reader(backbone, mode):
-    """Returns the units and the tokenizer of a tiny model."""
+def models(backbone, mode):
+    """Returns a tiny model, and its backbone alone."""
     model = from_pretrained(spelled(backbone, mode=mode))
-    return units_of(model), model.tokenizer()
+    config = bert_config(model.config)
+    return model, dataclasses.replace(model, model=Bert(config), config=config, family=backbone)
 
 
-def maker(*specs, mode="gated", backbone="bert", length=LENGTH, both=False):
+def reading(mode="gated", backbone="bert", length=LENGTH):
+    student, teacher = models(backbone, mode)
+    return Reading(units_of(student), units_of(teacher), get_splitter("rules", "en"), length)
+
+
+def maker(*specs, length=LENGTH, both=False):
     noise = TextNoise(tuple(map(Noise.parse, specs or ("keyboard:0.3",))), 1.0, 0)
-    return TextMaker(*reader(backbone, mode), noise, length, 14, both)
+    return TextMaker(noise, length, both)
+
+
+def noisy(number, spec):
+    """Returns the text with noise."""
+    made = maker(spec, length=120).make([(TEXT, "noisy")], (number,))
+    assert made.noised
+    return made
 
 
 def test_words_that_share_characters_are_one_group():
@@ -54,60 +71,57 @@ def test_a_text_that_is_too_long_ends_with_a_whole_group_on_both_sides():
     assert kept([np.zeros(9), np.zeros(2)], 4) == [4, 2]  # a word that does not fit at all is cut
 
 
-def sides(made, tokenizer):
+def sides(made, mode="gated", backbone="bert"):
     """Returns for each group the pieces that the teacher reads, and those of the student, as text without marks."""
-    ids = np.where(made.ids_T < -1, -2 - made.ids_T, made.ids_T)
+    tokenizer, read = models(backbone, mode)[0].tokenizer(), reading(mode, backbone, length=120)
+    own, theirs = read.read(made)
+    codes_L = own.row.content[:, 0]
+    ids = [(-2 - i if i < -1 else i) for i in read.student.spellings.ids(codes_L).tolist()]
     text = lambda found: "".join(tokenizer.token(int(i)).removeprefix("##") for i in found)
     return [
-        (text(made.clean_T[made.clean_group_T == g]), text(ids[made.group_L == g]))
-        for g in range(int(made.clean_group_T.max()) + 1)
+        (text(theirs.row.content[theirs.group_L == g, 0]), text(np.array(ids)[own.group_L == g]))
+        for g in range(int(theirs.group_L.max()) + 1)
     ]
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
 def test_groups_hold_the_same_characters_when_noise_joins_and_cuts_words(number):
-    texts = maker("spaces:1", length=120)
-    made = texts.aligned((TEXT, "noisy"), (number,))
-    assert made.noisy
-    for clean, noisy in sides(made, texts.tokenizer):
-        assert clean == noisy != ""
+    for clean, read in sides(noisy(number, "spaces:1")):
+        assert clean == read != ""
 
 
 def test_groups_are_words_when_noise_keeps_their_number():
-    texts = maker("charbert:1", length=120)
-    made = texts.aligned((TEXT, "noisy"), (3,))
-    found = sides(made, texts.tokenizer)
-    assert [clean for clean, _ in found] == [
-        "the",
-        "birds",
-        "sang",
-        "in",
-        "the",
-        "old",
-        "trees",
-        ",",
-        "unbelievably",
-        "loud",
-    ]
-    assert [clean != noisy for clean, noisy in found].count(True) > 3
-    assert all(noisy for _, noisy in found)
+    found = sides(noisy(3, "charbert:1"))
+    words = ["the", "birds", "sang", "in", "the", "old", "trees", ",", "unbelievably", "loud"]
+    assert [clean for clean, _ in found] == words
+    assert [clean != read for clean, read in found].count(True) > 3
+    assert all(read for _, read in found)
 
 
 @pytest.mark.parametrize("backbone", ["bert", "roberta"])
 @pytest.mark.parametrize("mode", ["gated", "hybrid", "full"])
 def test_clean_text_is_read_as_always(backbone, mode):
-    texts = maker(backbone=backbone, mode=mode)
-    made, item = texts.aligned((TEXT, "clean"), (0,)), texts.tokenizer.encode(TEXT)
-    assert made.clean_T.tolist() == list(item.ids)
-    assert (made.clean_group_T >= 0).tolist() == [start < end for start, end in item.offsets]
+    read, item = reading(mode, backbone), models(backbone, mode)[0].tokenizer().encode(TEXT)
+    own, theirs = read.read(maker().make([(TEXT, "clean")], (0,)))
+    assert theirs.row.content[:, 0].tolist() == list(item.ids)
+    assert (theirs.group_L >= 0).tolist() == [start < end for start, end in item.offsets]
+    codes_L, spellings = own.row.content[:, 0], read.student.spellings
+    ids_L, spelled_L = spellings.ids(codes_L), spellings.rows(codes_L)[:, 0] != 0
     if mode == "gated":
-        assert np.where(made.ids_T < -1, -2 - made.ids_T, made.ids_T).tolist() == list(item.ids)
-        assert made.group_L.tolist() == made.clean_group_T.tolist()
-        assert (made.rows_TC[:, 0] != 0).tolist() == (made.ids_T < -1).tolist()
+        assert np.where(ids_L < -1, -2 - ids_L, ids_L).tolist() == list(item.ids)
+        assert own.group_L.tolist() == theirs.group_L.tolist()
+        assert spelled_L.tolist() == (ids_L < -1).tolist()
     else:
-        assert ((made.ids_T == -1) == (made.rows_TC[:, 0] != 0)).all()
-        assert {*made.group_L.tolist()} == {*made.clean_group_T.tolist()}
+        assert ((ids_L == -1) == spelled_L).all()
+        assert {*own.group_L.tolist()} == {*theirs.group_L.tolist()}
+
+
+def test_a_mark_of_a_space_belongs_to_the_word_behind_it():
+    spans, word_of = words_of([(0, 2), (2, 3), (3, 5), (5, 6)], [(0, 2), (3, 6)])
+    assert spans == [(0, 2), (2, 6)]
+    assert word_of.tolist() == [0, 1, 1, 1]
+    assert words_of([], [(0, 1)])[0] == []
 
 
 def test_kind_rate_and_share_are_drawn_for_each_text():
@@ -138,13 +152,12 @@ def test_parts_are_sentences_and_held_out_ones_come_twice():
 
 def test_a_state_is_restored_to_the_same_texts():
     texts = maker()
-    returned = [texts.aligned((TEXT, "drawn"), (4, 2)), *texts.halves(texts.aligned((TEXT, "noisy"), (5,)))]
+    made = [texts.make([(TEXT, wanted)], number) for wanted, number in (("drawn", (4, 2)), ("noisy", (5,)))]
+    returned = [made[0], *texts.halves(made[1])]
     state = json.loads(json.dumps(texts.held([("a b", "drawn")], returned)))
     parts, again = texts.restored(state)
     assert list(parts) == [("a b", "drawn")]
-    for one, other in zip(returned, again, strict=True):
-        for value, same in zip(one, other, strict=True):
-            np.testing.assert_array_equal(value, same)
+    assert list(again) == returned
     assert returned[1].part[0] + " " + returned[2].part[0] == TEXT
-    with pytest.raises(ValueError, match=r"alignment\.bucket_rows leave no room for a single character"):
-        texts.halves(texts.aligned(("a", "drawn"), (0,)))
+    with pytest.raises(ValueError, match="the tables of a batch leave no room for the text 'a'"):
+        texts.halves(texts.make([("a", "drawn")], (0,)))

@@ -1,4 +1,4 @@
-"""The loss of the alignment stage: a student that reads noisy text is to have the vectors of a teacher of clean text.
+"""The loss of alignment: a student that reads noisy text is to have the vectors of a teacher of clean text.
 
 Open it to change a part of the loss, or to report another sum. The parts are the cosines of whole texts and of words,
 and self-teaching: each text is to be as similar to the other texts as the teacher finds it (Zhuang and Zuccon, SIGIR
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-PARTS = ("sentence", "words", "teaching")
+from charlm.families.alignment_keys import PARTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AlignmentWeights:
       words: weight of 1 - cos of the vectors of groups of words, a mean over those of a text.
       teaching: weight of the divergence of the distributions of similarities.
       temperature: by which similarities are divided before the softmax.
-      pooling: the vector of a text: the "mean" of its positions, special tokens included, or its first position, "cls".
+      pooling: the vector of a text: the "mean" of its positions, or its first position, "cls".
     """
 
     sentence: float
@@ -55,8 +55,10 @@ class AlignmentSums(NamedTuple):
 def pooled(states_NLD: jax.Array, mask_NL: jax.Array, pooling: str) -> jax.Array:
     """Returns the vectors of texts, float32 [N, D], of length 1; those of padding are 0."""
     states_NLD = states_NLD.astype(jnp.float32)
-    if pooling == "cls":
-        return unit(jnp.where(mask_NL[:, :1], states_NLD[:, 0], 0))
+    if pooling == "cls":  # the first position that counts
+        first_N11 = jnp.argmax(mask_NL, axis=1)[:, None, None]
+        first_ND = jnp.take_along_axis(states_NLD, first_N11, axis=1)[:, 0]
+        return unit(jnp.where(mask_NL.any(axis=1)[:, None], first_ND, 0))
     return unit(jnp.where(mask_NL[..., None], states_NLD, 0).sum(axis=1))
 
 
@@ -105,7 +107,8 @@ def alignment_sums(
 
     Args:
       student_NLD, teacher_NLD: last states of the S * B texts.
-      mask_SBL, clean_mask_SBL: bool, True at positions that are no padding, of the student and of the teacher.
+      mask_SBL, clean_mask_SBL: bool, True at the positions that make the vector of a text, of the student and of the
+        teacher.
       group_SBL, clean_group_SBL, noisy_SB: see `AlignedBatch`.
     """
     flat = lambda x: x.reshape(-1, x.shape[-1])

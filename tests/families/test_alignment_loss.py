@@ -1,4 +1,4 @@
-"""Tests the loss of the alignment stage against loops in NumPy."""
+"""Tests the loss of alignment against loops in NumPy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.families.char2subword.alignment_loss import AlignmentSums, AlignmentWeights, alignment_sums, summarize
+from charlm.families.alignment_loss import AlignmentSums, AlignmentWeights, alignment_sums, summarize
 
 S, B, L, D = 2, 3, 5, 4
 

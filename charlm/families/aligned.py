@@ -1,4 +1,4 @@
-"""Makes the texts of the alignment stage: clean for the teacher, noisy for the student, with their words paired.
+"""Makes the texts of alignment: clean for the teacher, noisy for the student, with their words paired.
 
 Open it to change how noise is drawn for a text, or which words of the two texts belong together. Words are paired by
 their characters: those of the clean text are followed through the noise. Where noise joined or cut words, the words of
@@ -16,12 +16,10 @@ import numpy as np
 from charlm.core.types import JsonObject
 from charlm.data.streams import generator
 from charlm.data.text_records import TextRecord
-from charlm.families.char2subword.beside import GatedUnits
-from charlm.families.char2subword.units import Char2SubwordUnits
+from charlm.families.units import Joined, Units
 from charlm.text.noise import Noise, NoisedText, Noiser
 from charlm.text.noise.misspellings import Misspellings
-from charlm.text.subwords import SubwordTokenizer
-from charlm.text.words import Span
+from charlm.text.words import Span, Splitter
 
 NOISE = 0  # number of the random stream
 # Whether a text is to be clean, noisy, or what is drawn for it.
@@ -30,27 +28,29 @@ Part: TypeAlias = tuple[str, Wanted]
 
 
 class AlignedText(NamedTuple):
-    """A text as the student reads it, L positions, and as the teacher reads it, T positions; special tokens included.
+    """A text for both sides.
 
     Attributes:
       part: the clean text, and whether noise was wanted.
       number: the numbers that, with the seed, decided the noise.
-      noisy: whether the student's text has noise, which may have changed nothing.
-      ids_T: int32 [L], what `SpelledBatch.ids_SBL` holds at the student's positions.
-      rows_TC: uint16 [L, C], their spellings; zeros at positions without one.
-      group_L: int32 [L], the group of words that a position of the student belongs to; -1: to none.
-      clean_T: int32 [T], the teacher's subwords.
-      clean_group_T: int32 [T], the groups of its positions; -1: none.
+      noised: the text as the student reads it, whose noise may have changed nothing; None: the student reads it clean.
     """
 
     part: Part
     number: tuple[int, ...]
-    noisy: bool
-    ids_T: np.ndarray
-    rows_TC: np.ndarray
+    noised: NoisedText | None
+
+
+class Side(NamedTuple):
+    """A text as one side reads it.
+
+    Attributes:
+      row: the row of a batch.
+      group_L: int32, the group of words that each position belongs to; -1: to none.
+    """
+
+    row: Joined
     group_L: np.ndarray
-    clean_T: np.ndarray
-    clean_group_T: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,20 +124,16 @@ class TextMaker:
     """Makes aligned texts; see `charlm.data.streams.SequenceMaker`. A part is a text of its own.
 
     Attributes:
-      units: how the student reads text.
-      tokenizer: how the teacher reads text.
       noise: what is put into texts.
       length: most positions of a text, special tokens included.
-      slots: characters of the longest spelling.
       both: True: each text comes twice, clean and noisy; False: noise is drawn for each.
+      lowercase: whether both sides read texts in lower case.
     """
 
-    units: Char2SubwordUnits | GatedUnits
-    tokenizer: SubwordTokenizer
     noise: TextNoise
     length: int
-    slots: int
     both: bool = False
+    lowercase: bool = False
 
     def parts(self, record: TextRecord, number: int) -> Iterator[Part]:
         """Yields the sentences of a record; one that is too long for half of the positions, as several texts."""
@@ -148,6 +144,7 @@ class TextMaker:
                 spaces = [False, *record.spaces[first + 1 : end].tolist()]
                 pairs = zip(words[first:end], spaces, strict=True)
                 text = "".join(f" {word}" if space else word for word, space in pairs)
+                text = text.lower() if self.lowercase else text
                 if self.both:
                     yield text, "clean"
                     yield text, "noisy"
@@ -160,18 +157,19 @@ class TextMaker:
         return None if used else True
 
     def make(self, parts: list[Part], number: tuple[int, ...]) -> AlignedText:
-        """Returns the aligned text of a part."""
-        return self.aligned(parts[0], number)
+        """Returns the aligned text of a part; the numbers decide the noise."""
+        text, wanted = parts[0]
+        return AlignedText((text, wanted), number, self.noise.draw(text, number, wanted))
 
     def halves(self, sequence: AlignedText) -> tuple[AlignedText, AlignedText]:
         """Returns the halves of a text, with noise of their own; ValueError if it has only one character."""
         text, wanted = sequence.part
         if len(text) < 2:
-            raise ValueError("alignment.bucket_rows leave no room for a single character")
+            raise ValueError(f"the tables of a batch leave no room for the text {text!r}")
         middle = len(text) // 2
         middle = max(text.rfind(" ", 1, middle), 0) or middle
         # SeedSequence does not distinguish (a,) from (a, 0), so the halves are numbered 1 and 2.
-        one, other = (self.aligned((half.strip() or half, wanted), (*sequence.number, n)) for n, half in
+        one, other = (self.make([(half.strip() or half, wanted)], (*sequence.number, n)) for n, half in
                       enumerate((text[:middle], text[middle:]), start=1))  # fmt: skip
         return one, other
 
@@ -181,40 +179,48 @@ class TextMaker:
 
     def restored(self, state: JsonObject) -> tuple[Iterable[Part], Iterable[AlignedText]]:
         """Returns the arguments of `held` from its result; draws are repeated from the numbers."""
-        returned = (self.aligned((text, wanted), tuple(number)) for number, text, wanted in state["returned"])
+        returned = (self.make([(text, wanted)], tuple(number)) for number, text, wanted in state["returned"])
         return ((text, wanted) for text, wanted in state["texts"]), returned
 
-    def aligned(self, part: Part, number: tuple[int, ...]) -> AlignedText:
-        """Returns a text as student and teacher read it; the numbers decide the noise."""
-        text, wanted = part
-        noised = self.noise.draw(text, number, wanted)
-        read = NoisedText(text, text, ()) if noised is None else noised
-        clean = self.tokenizer.encode(text)
-        units = self.units.fresh()
-        (encoded,) = units.encode([read.text])
-        inner = [place for place, special in enumerate(clean.special) if not special]
-        before, after = (inner[0], len(clean.ids) - inner[-1] - 1) if inner else (len(clean.ids), 0)
-        spans, word_of = _words([clean.offsets[n] for n in inner], [clean.words[n] for n in inner])
-        group_W, group_P = paired([read.move(*span) for span in spans], encoded.offsets)
-        inked = np.array([clean.offsets[n][0] < clean.offsets[n][1] for n in inner], bool)  # not so a mark of a space
-        groups = [group_P, np.where(inked, group_W[word_of], np.int32(-1))]
-        ends = kept(groups, self.length - max(before + after, units.specials(False)))
-        row = units.join(encoded.part(0, ends[0]))
-        codes_L, group_L = row.content[:, 0], np.full(row.length, -1, np.int32)
-        group_L[row.first : row.first + ends[0]] = group_P[: ends[0]]
-        ids, whole = np.array(clean.ids, np.int32), np.full(len(clean.ids), -1, np.int32)
-        whole[inner] = groups[1]
-        left = np.r_[: before + ends[1], len(ids) - after : len(ids)]
-        read_L, rows_LC = units.spellings.ids(codes_L), units.spellings.rows(codes_L)
-        return AlignedText(part, number, noised is not None, read_L, rows_LC, group_L, ids[left], whole[left])
+
+def read(text: AlignedText, student: Units, teacher: Units, splitter: Splitter, length: int) -> tuple[Side, Side]:
+    """Returns a text as student and teacher read it, in at most `length` positions; no group of words is cut.
+
+    Args:
+      splitter: says what a word of the clean text is.
+    """
+    clean = text.part[0]
+    noised = NoisedText(clean, clean, ()) if text.noised is None else text.noised
+    (own,), (theirs,) = student.encode([noised.text]), teacher.encode([clean])
+    spans, word_of = words_of(theirs.offsets, splitter.spans(clean))
+    group_W, group_P = paired([noised.move(*span) for span in spans], own.offsets)
+    inked = np.array([start < end for start, end in theirs.offsets], bool)  # not so a mark of a space
+    groups = [group_P, np.where(inked, group_W[word_of], np.int32(-1))]
+    ends = kept(groups, length - max(student.specials(False), teacher.specials(False)))
+    sides = []
+    for units, encoded, group, end in zip((student, teacher), (own, theirs), groups, ends, strict=True):
+        row = units.join(encoded.part(0, end))
+        group_L = np.full(row.length, -1, np.int32)
+        group_L[row.first : row.first + end] = group[:end]
+        sides.append(Side(row, group_L))
+    return sides[0], sides[1]
 
 
-def _words(offsets: Sequence[Span], words: Sequence[int | None]) -> tuple[list[Span], np.ndarray]:
-    """Returns the spans of words in ascending order, and the word of each piece, int [P]."""
+def words_of(offsets: Sequence[Span], words: Sequence[Span]) -> tuple[list[Span], np.ndarray]:
+    """Returns the spans of the pieces of each word, ascending, and the word of each piece, int [P].
+
+    A piece belongs to the first word that ends behind its beginning, so a mark of a space to the word that follows.
+
+    Args:
+      offsets: ascending spans of the pieces.
+      words: ascending spans of the words.
+    """
+    ends, starts = np.array([end for _, end in words]), np.array([start for start, _ in offsets])
+    index_P = np.searchsorted(ends, starts, side="right")
     spans: list[Span] = []
     word_of = np.zeros(len(offsets), np.int64)
     for place, (start, end) in enumerate(offsets):
-        if place and words[place] == words[place - 1]:
+        if place and index_P[place] == index_P[place - 1]:
             spans[-1] = spans[-1][0], max(end, spans[-1][1])
         else:
             spans.append((start, end))
