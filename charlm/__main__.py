@@ -69,6 +69,12 @@ COMMANDS = {
         "wordrec train wordrec:tiny --workdir runs/wordrec",
         then="charlm robustness --defence wordrec:FOLDER puts the recogniser in front of models",
     ),
+    "align": Command(
+        "charlm.align.__main__",
+        "make a student read typos in an encoder's space",
+        "align student:tiny --set init_from=runs/hlm teacher=all-MiniLM-L6-v2 --workdir runs/student",
+        then="charlm retrieve --models TEACHER FOLDER measures what typos cost both",
+    ),
     "search": Command(
         "charlm.search.__main__",
         "search texts by an encoder's vectors",

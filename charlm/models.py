@@ -27,6 +27,7 @@ def lines() -> list[str]:
     for kind, title in (
         ((False, ""), "configs of pre-training, charlm train CONFIG[:VARIANT]:"),
         ((True, ""), "configs of fine-tuning, charlm finetune CONFIG[:VARIANT] --model MODEL --train FILE:"),
+        ((False, "align"), "configs of aligned students, charlm align CONFIG[:VARIANT] --workdir FOLDER:"),
         ((False, "league"), "configs of comparisons, charlm league CONFIG[:VARIANT] --workdir FOLDER:"),
         ((False, "wordrec"), "configs of word recognisers, charlm wordrec train CONFIG[:VARIANT] --workdir FOLDER:"),
     ):

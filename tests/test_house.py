@@ -36,6 +36,7 @@ ROOMS = {
     "training": "config core families",
     "finetune": "config convert core data families metrics tasks text training",
     "wordrec": "config core data families.text_objective nn text training",
+    "align": "config convert.heads core data families text training",
     "robustness": "core data families finetune metrics tasks text training.workdir wordrec.defences",
     "show": "core families",
     "statistics": "convert core data families text",

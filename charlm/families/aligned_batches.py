@@ -23,12 +23,14 @@ class Reading(NamedTuple):
       student, teacher: their units.
       splitter: says what the words of a clean text are.
       length: most positions of a text, special tokens included.
+      seed: of the draws of a student that reads a text of training in a random way.
     """
 
     student: Units
     teacher: Units
     splitter: Splitter
     length: int
+    seed: int = 0
 
     def fresh(self) -> Reading:
         """Returns the same without the words that the units have kept."""
@@ -36,7 +38,9 @@ class Reading(NamedTuple):
 
     def read(self, text: AlignedText) -> tuple[Side, Side]:
         """Returns a text as the student and as the teacher read it."""
-        return read(text, self.student, self.teacher, self.splitter, self.length)
+        training = text.part[1] == "drawn"
+        student = self.student.training(self.seed, text.number[0]) if training else self.student
+        return read(text, student, self.teacher, self.splitter, self.length)
 
 
 class AlignedShape(NamedTuple):

@@ -21,6 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from charlm.convert.files import read_state
+from charlm.core.durable import write_json
 from charlm.core.nearest import did_you_mean
 from charlm.core.reading import read_json, read_object
 from charlm.core.types import Json, JsonObject
@@ -31,6 +32,7 @@ TEXTS = "sentence_bert_config.json"  # how texts are read
 PROMPTS = "config_sentence_transformers.json"
 _AT_A_TIME = 16  # batches whose states are in memory at once
 _LIBRARY = "sentence_transformers."
+_MODELS = f"{_LIBRARY}models."
 _SMALLEST = 1e-12  # of a norm that is divided by, as torch.nn.functional.normalize has it
 
 
@@ -63,6 +65,7 @@ _FLAGS = MappingProxyType(
 _ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {"Identity": lambda x: x, "Tanh": np.tanh, "ReLU": lambda x: np.maximum(x, 0)}
 )
+_PLACES = MappingProxyType({"Identity": "linear", "Tanh": "activation", "ReLU": "activation"})  # in torch.nn.modules
 
 
 class Step(Protocol):
@@ -170,6 +173,45 @@ def read_settings(folder: Path) -> SentenceSettings:
     prompts, default = _prompts((outer or folder) / PROMPTS)
     longest = made.longest if outer is None else read_longest(outer)
     return _sealed(dataclasses.replace(made, prompts=prompts, default_prompt=default, longest=longest))
+
+
+def write_settings(folder: Path, settings: SentenceSettings, width: int) -> None:
+    """Writes settings as sentence-transformers does, into the folder of a model; `read_settings` reads them back.
+
+    Args:
+      width: width of the model's states.
+
+    Raises:
+      OSError: a file cannot be written.
+    """
+    from safetensors.numpy import save_file
+
+    modules: list[JsonObject] = []
+
+    def add(kind: str, where: str, content: JsonObject | None = None) -> Path:
+        modules.append({"idx": len(modules), "name": str(len(modules)), "path": where, "type": f"{_MODELS}{kind}"})
+        if where:
+            (folder / where).mkdir()
+            write_json(folder / where / "config.json", content or {})
+        return folder / where
+
+    add("Transformer", "")
+    pools: JsonObject = {flag: pool in settings.pools for flag, pool in _FLAGS.items()}
+    add(
+        "Pooling", "1_Pooling", {"word_embedding_dimension": width, **pools, "include_prompt": settings.includes_prompt}
+    )
+    for number, step in enumerate(settings.steps, start=2):
+        if isinstance(step, Dense):
+            after, before = step.weight_ED.shape
+            activation = f"torch.nn.modules.{_PLACES[step.activation]}.{step.activation}"
+            about: JsonObject = {"in_features": before, "out_features": after, "bias": True}
+            inside = add("Dense", f"{number}_Dense", {**about, "activation_function": activation})
+            save_file({"linear.weight": step.weight_ED, "linear.bias": step.bias_E}, inside / "model.safetensors")
+        else:
+            add("Normalize", f"{number}_Normalize")
+    write_json(folder / MODULES, list(modules))
+    write_json(folder / TEXTS, {"max_seq_length": settings.longest, "do_lower_case": settings.lowercase})
+    write_json(folder / PROMPTS, {"prompts": dict(settings.prompts), "default_prompt_name": settings.default_prompt})
 
 
 def _by_modules(folder: Path) -> SentenceSettings:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import shutil
 import time
 from pathlib import Path
 
 import ml_collections
 import optax
 
-from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.core.state import TrainState
 from charlm.core.types import JsonObject
@@ -22,6 +20,7 @@ from charlm.families.pretrained import Pretrained
 from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.evaluate import Evaluator
 from charlm.tasks.base import AnyExample, AnyTask
+from charlm.training.best_model import keep_best
 from charlm.training.course import Course, Judgement
 from charlm.training.progress import read_metrics
 
@@ -118,25 +117,10 @@ class Epochs(Course):
         scores = {name.removeprefix("dev_"): value for name, value in metrics.items() if name != "dev_loss"}
         log.info("epoch %d  dev loss %.4f  %s  (%.0f s)", epoch, metrics["dev_loss"], shown(scores), self._seconds)
         if self._best.add(hosts.from_primary(metrics[self._score])):
-            self._keep(step, state)
+            metadata = self._metadata | {"task": self._task.settings()}
+            keep_best(self._folder, step, dataclasses.replace(self._model, metadata=metadata), state.params)
         if self._out_of_patience and epoch < self._epochs:
             log.info("no better score in %d epochs: training ends", self._patience)
-
-    def _keep(self, step: int, state: TrainState) -> None:
-        """Saves the model as the best so far; removes the previous best once this one is complete."""
-        params = state.params if hosts.alone() else hosts.on_host(state.params)
-        folder = self._folder / checkpoints.FOLDER
-        before = hosts.from_primary(checkpoints.complete_steps(folder))
-        if step not in before and hosts.is_primary():
-            metadata = self._metadata | {"task": self._task.settings()}
-            kept = dataclasses.replace(self._model, params=params, metadata=metadata)
-            kept.save_pretrained(folder / str(step))
-        elif step not in before:
-            checkpoints.save_beside(params)
-        if hosts.is_primary():
-            for older in before:
-                if older != step:
-                    shutil.rmtree(folder / str(older), ignore_errors=True)
 
     def scalars(self, step: int, scalars: dict[str, float]) -> dict[str, float]:
         """Returns the metrics of a progress line, with the prefix "train_", and the number of epochs done."""

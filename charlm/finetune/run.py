@@ -13,20 +13,17 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
 from charlm import metrics
-from charlm.config import carried_configs, to_json
-from charlm.convert.changes import NotChangeable
+from charlm.config import to_json
 from charlm.core import hosts
 from charlm.core.durable import write_json, write_text
 from charlm.core.memory import clear_exhaustion
 from charlm.core.reading import read_json
-from charlm.core.types import JsonObject, Option
-from charlm.families.family import FAMILIES, families, families_with_option, model_options
-from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.core.types import JsonObject
+from charlm.families.source import load_source
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
 from charlm.finetune.fine_tuning import DEV, RESULT_FILE, STATE_FOLDER, SUMS, TEST, FineTuning, Stopped
 from charlm.tasks.base import AnyTask
@@ -144,35 +141,6 @@ def _read_summary(folder: Path) -> JsonObject | None:
         return read_json(folder / SUMMARY_FILE)
     except (OSError, ValueError):
         return None
-
-
-def load_source(config: ml_collections.ConfigDict) -> Pretrained:
-    """Returns the model to fine-tune; ValueError if there is none, or if keys are set that its family does not have."""
-    model = config.model
-    changes: dict[str, Option] = {"dtype": jnp.dtype(model.dtype)}
-    changes |= {name: model[name] for name in ("remat", "attention_kernel")}
-    changes |= {"scan_layers": True} if model.scan_layers else {}
-    changes |= {name: model[name] for name in ("dropout", "attention_dropout") if model[name] >= 0}
-    keys = {name: option.key for name, option in model_options(families()).items() if option.key is not None}
-    chosen = {name: model.get(name, key.default) for name, key in keys.items()}
-    own = {name: value for name, value in chosen.items() if value != keys[name].default}
-    changes |= own
-    for name in own:
-        changes |= {other: chosen[other] for other in families_with_option(name)[0].options[name].resets}
-    try:
-        return from_pretrained(config.init_from, **changes)
-    except NotChangeable as error:
-        if unknown := [name for name in error.names if name not in keys]:
-            raise ValueError(f"model.{unknown[0]}: {error}") from None
-        name = next(name for name in error.names if name in own)
-        owners = families_with_option(name)
-        files = (f"configs/{one.name}_base.py" for one in owners if one.name in FAMILIES.own)
-        made_by = ", ".join(file for file in files if Path(file).name.removesuffix(".py") in carried_configs())
-        kinds = " or ".join(one.title for one in owners) + (f" (made by {made_by})" if made_by else "")
-        raise ValueError(
-            f"model.{name}={own[name]} needs a model of the kind {kinds}, and is left "
-            f"{'empty' if keys[name].default == '' else keys[name].default} for a {error.family}"
-        ) from None
 
 
 def _runs(config: ml_collections.ConfigDict, examples: Examples) -> dict[str, tuple[int, Examples]]:

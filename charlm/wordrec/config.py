@@ -6,20 +6,13 @@ key. "Released" is the code of Pruthi et al. (2019).
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import ml_collections
 
-from charlm.config import LARGEST_SEED, flatten, named_config
+from charlm.config import apart
 from charlm.config.pretraining import KEYS as SHARED
-from charlm.config.pretraining import RESUMABLE
-from charlm.core.keys import Key, count, defaults, put, set_typed
-from charlm.core.local_paths import check_path
-from charlm.core.nearest import did_you_mean
-from charlm.core.types import JsonObject
+from charlm.core.keys import Key, count
 from charlm.text.noise import KINDS, Noise
 
 TASK = "word_recognition"  # in place of the task of a config that trains a model of a family
@@ -56,66 +49,16 @@ _ALSO = (
     *(key for key in SHARED if key.startswith(("mesh.", "train.spike", "train.local"))),
 )
 KEYS: dict[str, Key] = _OWN | {key: SHARED[key] for key in _ALSO if key not in ("init_from", "resume")}
-# What a shared module reads of every config, and a recogniser has no other value for.
-_FIXED: JsonObject = {"init_from": "", "resume": "", "model.remat": False}
 
 
 def get_config() -> ml_collections.ConfigDict:
     """Returns the default config."""
-    config = ml_collections.ConfigDict()
-    put(config, defaults(KEYS) | _FIXED)
-    return config
+    return apart.default_config(RECOGNISER)
 
 
 def load(spec: str, settings: Sequence[str] = ()) -> ml_collections.ConfigDict:
-    """Returns the checked config of a recogniser.
-
-    Args:
-      spec: a name of a config that charlm carries, or a path; with a variant behind a colon.
-      settings: "key=value" each.
-
-    Raises:
-      ValueError: there is no such config, it is of something else, or a value is wrong.
-    """
-    config = named_config(spec)
-    if config.get("task") != TASK:
-        raise ValueError(f"{spec}: expected the config of a word recogniser, got task={config.get('task')!r}")
-    for setting in settings:
-        set_key(config, setting)
-    validate(config)
-    return config
-
-
-def set_key(config: ml_collections.ConfigDict, setting: str) -> None:
-    """Sets a key of a recogniser; see `charlm.core.keys.set_typed`."""
-    set_typed(config, setting, KEYS, "a recogniser", floats=("data.weights",))
-
-
-def validate(config: ml_collections.ConfigDict) -> None:
-    """Checks the values of a config.
-
-    Raises:
-      ValueError: an unknown key, or a wrong value; names key, value and what is expected.
-    """
-    flat = flatten(config)
-    for key in flat:
-        if key not in KEYS and key not in _FIXED:
-            raise ValueError(f"unknown config key {key}{did_you_mean(key, KEYS)}")
-    for key, told in KEYS.items():
-        if key not in flat:
-            raise ValueError(f"{key} is missing: charlm.wordrec.config.get_config() has it")
-        told.check(key, flat[key])
-        for one in flat[key] if isinstance(flat[key], tuple) else (flat[key],):
-            if isinstance(one, str):
-                check_path(key, one)
-    if not 0 <= config.seed <= LARGEST_SEED:
-        raise ValueError(f"seed={config.seed}: expected a whole number from 0 to {LARGEST_SEED}")
-    weights = config.data.weights
-    usable = all(isinstance(one, int | float) and 0 < one < math.inf for one in weights)
-    if weights and not (usable and len(weights) == len(config.data.train)):
-        expected = f"expected a positive number for each of data.train={config.data.train}"
-        raise ValueError(f"data.weights={weights}: {expected}")
-    noises_of(config)
+    """Returns the checked config of a recogniser; see `charlm.config.apart.load`."""
+    return apart.load(RECOGNISER, spec, settings)
 
 
 def noises_of(config: ml_collections.ConfigDict) -> tuple[Noise, ...]:
@@ -135,25 +78,11 @@ def noises_of(config: ml_collections.ConfigDict) -> tuple[Noise, ...]:
     return noises
 
 
-def check_resumable(config: ml_collections.ConfigDict, path: Path, where: str) -> None:
-    """Checks that the run whose config is stored at `path` goes on with `config`; takes its measured values over.
-
-    Raises:
-      ValueError: the file is damaged, or other keys differ; names them with both values.
-    """
-    try:
-        saved = flatten(ml_collections.ConfigDict(json.loads(path.read_text(encoding="utf-8"))))
-    except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} is not the config of a run: {error}") from error
-    if saved.get("task") != TASK:
-        raise ValueError(f"{where} holds a run of the task {saved.get('task')}; choose another --workdir")
-    if not config.data.table_shards:
-        config.data.table_shards = saved["data.table_shards"]
-    listed = lambda value: list(value) if isinstance(value, tuple) else value
-    differing = [
-        f"{key} is {value}, there {saved.get(key)}"
-        for key, value in flatten(config).items()
-        if listed(value) != listed(saved.get(key)) and not key.startswith(RESUMABLE)
-    ]
-    if differing:
-        raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")
+RECOGNISER = apart.Apart(
+    task=TASK,
+    name="a word recogniser",
+    home=__name__,
+    keys=KEYS,
+    fixed={"init_from": "", "resume": "", "model.remat": False},
+    check=noises_of,
+)

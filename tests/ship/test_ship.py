@@ -27,7 +27,7 @@ from charlm.core import trained as shelf
 from charlm.core.checkpoint import find
 from charlm.families.hlm.objective import MaskedCharacters
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune.run import load_source
+from charlm.families.source import load_source
 from charlm.predict.__main__ import main as predict
 from charlm.robustness import subjects
 from charlm.ship.facts import scores_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from charlm.config import flatten, to_json
-from charlm.wordrec.config import KEYS, check_resumable, get_config, load, set_key, validate
+from charlm.config.apart import check_resumable, set_key, validate
+from charlm.wordrec.config import KEYS, RECOGNISER, get_config, load
 
 
 def test_variants_and_settings():
@@ -54,7 +55,7 @@ def test_other_configs_are_refused():
     with config.unlocked():
         config.data.wrong = 1
     with pytest.raises(ValueError, match=r"unknown config key data\.wrong"):
-        validate(config)
+        validate(RECOGNISER, config)
 
 
 def test_a_run_goes_on_with_its_config(tmp_path):
@@ -62,17 +63,17 @@ def test_a_run_goes_on_with_its_config(tmp_path):
     saved = load("wordrec:tiny", ["data.table_shards=4"])
     path.write_text(to_json(saved), encoding="utf-8")
     config = load("wordrec:tiny", ["train.steps=7", "data.prefetch=0"])
-    check_resumable(config, path, "runs/x")
+    check_resumable(RECOGNISER, config, path, "runs/x")
     assert config.data.table_shards == 4
-    set_key(config, "model.hidden=8")
+    set_key(RECOGNISER, config, "model.hidden=8")
     with pytest.raises(ValueError, match=r"runs/x holds a run of another config: model\.hidden is 8, there 50; choose"):
-        check_resumable(config, path, "runs/x")
+        check_resumable(RECOGNISER, config, path, "runs/x")
     path.write_text('{"task": "masked_lm"}', encoding="utf-8")
     with pytest.raises(ValueError, match="runs/x holds a run of the task masked_lm; choose another --workdir"):
-        check_resumable(config, path, "runs/x")
+        check_resumable(RECOGNISER, config, path, "runs/x")
     path.write_text("[", encoding="utf-8")
     with pytest.raises(ValueError, match=r"config\.json is not the config of a run"):
-        check_resumable(config, path, "runs/x")
+        check_resumable(RECOGNISER, config, path, "runs/x")
 
 
 def test_weights_are_numbers():

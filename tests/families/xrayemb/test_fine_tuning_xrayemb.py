@@ -21,7 +21,8 @@ from charlm.families.xrayemb.conversion import XRayEmbConverter, chars_of
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
 from charlm.finetune import batching
 from charlm.finetune.predictor import FineTuned
-from charlm.finetune.run import fine_tune, load_source
+from charlm.families.source import load_source
+from charlm.finetune.run import fine_tune
 
 pytestmark = pytest.mark.usefixtures("log_lines")
 
