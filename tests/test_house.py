@@ -33,7 +33,7 @@ ROOMS = {
     "convert": "core nn text",
     "families": "config convert core data nn text",
     "tasks": "convert core.entries core.extras core.keys core.registry core.types data families metrics text",
-    "training": "config core families",
+    "training": "config convert.files core families",
     "finetune": "config convert core data families metrics tasks text training",
     "wordrec": "config core data families.text_objective nn text training",
     "align": "config convert.heads core data families text training",

@@ -7,8 +7,9 @@ starts.
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -102,7 +103,7 @@ class StudentAlignment(AlignmentObjective):
       student, teacher: the two sides.
     """
 
-    use = "python -c 'import charlm; print(charlm.load(\"{workdir}\").encode(\"A tpyo.\", normalize=True))'"
+    use = 'python -c \'import charlm; print(charlm.load("{workdir}").encode("A tpyo.", normalize=True))\''
     families = tuple(FAMILIES.own)
     of_shape = ()
     data: StudentData
@@ -140,16 +141,16 @@ class StudentAlignment(AlignmentObjective):
         Raises:
           ValueError: the files say neither "mean" nor "cls".
         """
-        pooling = config.alignment.pooling
-        if not pooling:
-            pools = self.data.settings.pools
-            if len(pools) != 1 or pools[0] not in POOLS:
-                raise ValueError(
-                    f"teacher={config.teacher}: its files say that texts are pooled by {' and '.join(pools)}; "
-                    f"expected one of {', '.join(POOLS)}: choose it by alignment.pooling"
-                )
-            (pooling,) = pools
-        return super().weights_of(_with_pooling(config, pooling))
+        weights = super().weights_of(config)
+        if config.alignment.pooling:
+            return weights
+        pools = self.data.settings.pools
+        if len(pools) != 1 or pools[0] not in POOLS:
+            raise ValueError(
+                f"teacher={config.teacher}: its files say that texts are pooled by {' and '.join(pools)}; expected one "
+                f"of {', '.join(POOLS)}: choose it by alignment.pooling"
+            )
+        return dataclasses.replace(weights, pooling=pools[0])
 
     @property
     def projects(self) -> bool:
@@ -239,12 +240,6 @@ def _teacher(config: ml_collections.ConfigDict) -> Pretrained:
         return from_pretrained(config.teacher, dtype=dtype, attention_kernel=config.model.attention_kernel)
     except ValueError as error:
         raise ValueError(f"teacher={config.teacher}: {error}") from None
-
-
-def _with_pooling(config: ml_collections.ConfigDict, pooling: str) -> ml_collections.ConfigDict:
-    own: Any = ml_collections.ConfigDict(config.to_dict())
-    own.alignment.pooling = pooling
-    return own
 
 
 def _first_kernel(key: jax.Array, widths: tuple[int, int]) -> jax.Array:

@@ -11,7 +11,18 @@ from safetensors.numpy import save_file
 from tiny_models import POSITIONS, release, run_alone
 
 import charlm
-from charlm.families.sentences import POOLS, pooled, read_settings, sentence_vectors
+from charlm.families.sentences import (
+    _ACTIVATIONS,
+    POOLS,
+    Dense,
+    Normalize,
+    SentenceSettings,
+    _sealed,
+    pooled,
+    read_settings,
+    sentence_vectors,
+    write_settings,
+)
 from charlm.text.subwords import SubwordTokenizer
 
 TEXTS = ["the cat sat on a mat", "dog", "  we slept near every old tree ", "", "the old tree " * 12]
@@ -57,6 +68,26 @@ DEFINITIONS = {
     "pooling_mode_weightedmean_tokens": lambda s: np.arange(1, len(s) + 1) @ s / np.arange(1, len(s) + 1).sum(),
     "pooling_mode_lasttoken": lambda s: s[-1],
 }
+
+
+def test_settings_that_are_written_are_read_back(tmp_path):
+    rng = np.random.default_rng(0)
+    dense = [Dense(rng.normal(size=(3, 4)).astype(np.float32), np.ones(3, np.float32), name) for name in _ACTIVATIONS]
+    for number, settings in enumerate(
+        [
+            SentenceSettings(),
+            SentenceSettings(("cls", "max"), (dense[0], Normalize()), 12, True, {"query": "ask: "}, "query", False),
+            SentenceSettings(("weightedmean",), (dense[1], dense[2])),
+        ]
+    ):
+        (made := tmp_path / str(number)).mkdir()
+        write_settings(made, settings, 4)
+        found = read_settings(made)
+        assert found.digest == _sealed(settings).digest
+        assert found.pools == settings.pools
+        vectors_ND = rng.normal(size=(2, 4)).astype(np.float32)
+        for one, other in zip(found.steps[:1], settings.steps[:1], strict=True):
+            np.testing.assert_array_equal(one(vectors_ND), other(vectors_ND))
 
 
 def test_every_way_of_pooling(folder):

@@ -16,12 +16,12 @@ from charlm.convert import __main__ as convert
 from charlm.convert.model import Model
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
+from charlm.families.source import load_source
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.conversion import XRayEmbConverter, chars_of
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
 from charlm.finetune import batching
 from charlm.finetune.predictor import FineTuned
-from charlm.families.source import load_source
 from charlm.finetune.run import fine_tune
 
 pytestmark = pytest.mark.usefixtures("log_lines")
