@@ -17,6 +17,7 @@ import ml_collections
 import numpy as np
 
 from charlm.convert.heads import FINE_TUNED
+from charlm.core import hosts
 from charlm.core.flops import TRAINING
 from charlm.core.types import JsonObject, Params, Tree
 from charlm.data.corpus import EncodedCorpus, prepare_texts
@@ -153,6 +154,11 @@ class StudentAlignment(AlignmentObjective):
         return dataclasses.replace(weights, pooling=pools[0])
 
     @property
+    def width(self) -> int:
+        """The width of the student's states."""
+        return self._widths[0]
+
+    @property
     def projects(self) -> bool:
         """Whether there is a linear layer behind the student."""
         return self._widths[0] != self._widths[1]
@@ -192,7 +198,9 @@ class StudentAlignment(AlignmentObjective):
         return TRAINING * student + self.teacher.units.forward_flops(self.teacher.model.config, batch.teacher)
 
     def student_of(self, params: Params) -> tuple[Pretrained, Params, SentenceSettings]:
-        """Returns the student without parameters, its parameters, and how it makes vectors in the teacher's space.
+        """Returns the student, its parameters in a run, and how it makes vectors in the teacher's space.
+
+        All processes must call it.
 
         Args:
           params: all parameters of a run.
@@ -201,8 +209,9 @@ class StudentAlignment(AlignmentObjective):
         theirs, longest = self.data.settings, self.student.units.longest
         steps = theirs.steps
         if self.projects:
-            kernel, bias = (np.asarray(jax.device_get(params[DENSE][name]), np.float32) for name in ("kernel", "bias"))
-            steps = (Dense(np.ascontiguousarray(kernel.T), bias, "Identity"), *steps)
+            dense = jax.device_get(params[DENSE] if hosts.alone() else hosts.on_host(params[DENSE]))
+            weight_ED = np.ascontiguousarray(np.asarray(dense["kernel"], np.float32).T)
+            steps = (Dense(weight_ED, np.asarray(dense["bias"], np.float32), "Identity"), *steps)
         # What the teacher cuts, the student must cut, too; in its own positions this is about the same text.
         most = None if theirs.longest is None else min(theirs.longest, units_of(self.student.model).longest, longest)
         settings = SentenceSettings(

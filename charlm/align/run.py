@@ -18,6 +18,7 @@ import ml_collections
 from charlm.align.config import STUDENT
 from charlm.align.objective import TEACHER, StudentAlignment, StudentData
 from charlm.core import checkpoint as checkpoints
+from charlm.core import hosts
 from charlm.core.state import TrainState
 from charlm.core.types import JsonObject
 from charlm.families.family import family
@@ -28,6 +29,7 @@ from charlm.training.apart import Job, train_apart
 from charlm.training.assembly import Setup
 from charlm.training.best_model import keep_best
 from charlm.training.course import Judgement
+from charlm.training.progress import read_metrics
 from charlm.training.run import Run
 from charlm.training.train import PreTraining
 
@@ -42,8 +44,19 @@ def align(config: ml_collections.ConfigDict, workdir: str | os.PathLike[str], sk
         f"raise data.accumulation (now {config.data.accumulation})"
     )
     config.optim.freeze = tuple(dict.fromkeys((*config.optim.freeze, FROZEN)))
+    hosts.primary_first(lambda: _check_states(Path(workdir), config.train.steps))
     job = Job(STUDENT, StudentAlignment, smaller, STATES, spared, check_text, changed)
     return train_apart(config, workdir, job, skip_damaged)
+
+
+def _check_states(folder: Path, steps: int) -> None:
+    """Raises ValueError if a run has ended and its states are gone: it would begin anew, and replace its student."""
+    ended = max((int(line["step"]) for line in read_metrics(folder)), default=0) >= steps
+    if ended and not checkpoints.complete_steps(folder / STATES):
+        raise ValueError(
+            f"{folder} holds a student that is trained, without {STATES}/, which more steps would go on from; choose "
+            "another --workdir"
+        )
 
 
 def spared(data: StudentData) -> tuple[str, ...]:
@@ -93,5 +106,4 @@ class Aligning(PreTraining):
         model, params, settings = objective.student_of(state.params)
         about = {"alignment": config.to_dict(), "started_from": workdirs.started_from(config)}
         model = dataclasses.replace(model, metadata={**model.metadata, **about})
-        width = objective.student.width()
-        keep_best(self._folder, step, model, params, lambda made: write_settings(made, settings, width))
+        keep_best(self._folder, step, model, params, lambda made: write_settings(made, settings, objective.width))

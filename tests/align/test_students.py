@@ -196,6 +196,14 @@ def test_a_stopped_run_ends_as_an_unbroken_one(runs, folder, sources, programs):
         align(config_of(folder, sources["charbert"], "data.batch_size=8"), half)
 
 
+def test_a_student_whose_states_were_removed_is_not_replaced(runs, folder, sources, tmp_path):
+    shutil.copytree(runs("charbert"), tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / STATES)
+    with pytest.raises(ValueError, match=r"run holds a student that is trained, without state/.*another --workdir"):
+        align(config_of(folder, sources["charbert"]), tmp_path / "run")
+    assert charlm.load(tmp_path / "run").encode("the cat", normalize=True).shape == (24,)
+
+
 # ---- What is refused ----
 
 
