@@ -20,7 +20,7 @@ TASK = "alignment"  # in place of the task of a config that trains a model of a 
 
 _OWN: dict[str, Key] = {
     "task": Key(TASK, "what is learned"),
-    "seed": SEED.but(meaning="{} the projection's first parameters, noise and the order of texts"),
+    "seed": SEED.but(meaning="{} noise and the order of texts"),
     "init_from": INIT_FROM.but(
         meaning="the student, of any family: a workdir, a checkpoint, a folder of PyTorch weights, or a name"),
     "teacher": Key("", "the model whose vectors of clean text are learned: like `init_from`; it stays as it is"),

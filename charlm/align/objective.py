@@ -7,7 +7,9 @@ starts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from charlm.align.fit import fitted_kernel
 from charlm.convert.heads import FINE_TUNED
 from charlm.core import hosts
 from charlm.core.flops import TRAINING
@@ -164,33 +167,52 @@ class StudentAlignment(AlignmentObjective):
         return self._widths[0] != self._widths[1]
 
     def init_params(self, key: jax.Array) -> Params:
-        """Returns zeros for the models, which `load_params` replaces, and the first values of the linear layer."""
+        """Returns zeros, which `load_params` replaces."""
         zeros = lambda params: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), params)
         params = {**zeros(self.student.model.params), TEACHER: zeros(self.teacher.model.params)}
         if self.projects:
-            params[DENSE] = {"kernel": _first_kernel(key, self._widths), "bias": jnp.zeros(self._widths[1])}
+            params[DENSE] = {"kernel": jnp.zeros(self._widths), "bias": jnp.zeros(self._widths[1])}
         return params
 
     def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
-        """Returns the parameters of both models, and the linear layer's first ones."""
+        """Returns the parameters of both models, and of the linear layer those that fit some training text best."""
         held = {**self.student.model.params, TEACHER: self.teacher.model.params}
         placed = {
             name: jax.tree.map(lambda x, like: jax.device_put(np.asarray(x), like.sharding), params, fresh[name])
             for name, params in held.items()
         }
-        return {**fresh, **placed}
+        params = {**fresh, **placed}
+        if self.projects:
+            with contextlib.closing(self._first_batches()) as batches:
+                kernel = fitted_kernel(self._own_states, params, batches, self._weights.pooling)
+            params[DENSE] = {**fresh[DENSE], "kernel": jax.device_put(kernel, fresh[DENSE]["kernel"].sharding)}
+        return params
+
+    def _first_batches(self) -> Generator[AlignedBatch, None, None]:
+        """Yields micro-batches of training, of the first shard."""
+        batches = iter(self.train_batches((0,)))
+        try:
+            for batch in batches:
+                for number in range(self.config.data.accumulation):
+                    yield jax.tree.map(lambda x, number=number: x[number], batch)
+        finally:
+            getattr(batches, "close", lambda: None)()  # ends the thread that prepares batches, if there is one
 
     def states(
         self, params: Params, batch: AlignedBatch, dropout_key: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array]:
         """Returns the last states of both, as wide as the teacher's; there is no dropout."""
-        own = {name: value for name, value in params.items() if name not in (TEACHER, DENSE)}
-        student_NLD = self.student.states(own, batch.inputs)
-        teacher_NLE = self.teacher.states(jax.lax.stop_gradient(params[TEACHER]), batch.teacher)
+        student_NLD, teacher_NLE = self._own_states(params, batch)
         if self.projects:
             dense = params[DENSE]
             student_NLD = student_NLD.astype(jnp.float32) @ dense["kernel"] + dense["bias"][None, None]
-        return student_NLD, jax.lax.stop_gradient(teacher_NLE)
+        return student_NLD, teacher_NLE
+
+    def _own_states(self, params: Params, batch: AlignedBatch) -> tuple[jax.Array, jax.Array]:
+        """Returns the last states of both, each as wide as its model has them."""
+        own = {name: value for name, value in params.items() if name not in (TEACHER, DENSE)}
+        wanted = self.teacher.states(jax.lax.stop_gradient(params[TEACHER]), batch.teacher)
+        return self.student.states(own, batch.inputs), jax.lax.stop_gradient(wanted)
 
     def training_flops(self, batch: AlignedBatch) -> float:
         """Returns the useful operations of a step; the linear layer's are left out."""
@@ -249,13 +271,3 @@ def _teacher(config: ml_collections.ConfigDict) -> Pretrained:
         return from_pretrained(config.teacher, dtype=dtype, attention_kernel=config.model.attention_kernel)
     except ValueError as error:
         raise ValueError(f"teacher={config.teacher}: {error}") from None
-
-
-def _first_kernel(key: jax.Array, widths: tuple[int, int]) -> jax.Array:
-    """Returns the first linear layer [D, E], which keeps distances as far as it can.
-
-    A student that is wider, such as a CharBERT on its teacher, begins with the first of its numbers, there those of the
-    channel of tokens.
-    """
-    before, after = widths
-    return jnp.eye(before, after) if before > after else jax.nn.initializers.orthogonal()(key, (before, after))

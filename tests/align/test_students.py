@@ -32,10 +32,11 @@ TEXTS = ["the cat ran to the town.", "a dgo in a smal house", "old"]
 SETTINGS = (
     "train.steps=4", "train.log_every=2", "train.eval_every=2", "train.eval_words=20", "train.checkpoint_every=1",
     "train.keep_checkpoints=4", "train.examples=2", "data.max_length=16", "data.batch_size=16", "data.accumulation=2",
-    "data.table_shards=1", "data.encode_processes=1", "data.heldout_fraction=0.1", "optim.learning_rate=1e-2",
+    "data.table_shards=1", "data.encode_processes=1", "data.heldout_fraction=0.1", "optim.learning_rate=1e-3",
     "optim.warmup_steps=1", "optim.schedule=constant",
 )  # fmt: skip
-FAMILIES = ("hlm", "charbert", "char2subword", "xrayemb")
+PROJECTED = ("hlm", "charbert")  # those whose states have another width than the teacher's
+FAMILIES = (*PROJECTED, "xrayemb", pytest.param("char2subword", marks=pytest.mark.slow))  # a stage of it is tested, too
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,10 @@ def test_a_student_is_a_model_in_the_space_of_its_teacher(family, runs):
     run = runs(family)
     lines = [line for line in read_metrics(run) if "heldout_loss" in line]
     assert [line["step"] for line in lines] == [0, 2, 4]
-    assert lines[-1]["heldout_loss"] < lines[0]["heldout_loss"]
+    if family in PROJECTED:
+        assert lines[0]["heldout_clean_cosine"] > 0.7  # the linear layer is fitted
+    else:
+        assert lines[-1]["heldout_loss"] < lines[0]["heldout_loss"]
     best = min(lines[1:], key=lambda line: line["heldout_loss"])["step"]
     assert [path.name for path in (run / "checkpoints").iterdir()] == [str(best)]
     model = from_pretrained(run)
@@ -104,7 +108,7 @@ def test_a_student_is_a_model_in_the_space_of_its_teacher(family, runs):
     assert model.metadata["alignment"]["teacher"] == str(release("bert"))
     vectors = charlm.load(run).encode(TEXTS, normalize=True)
     assert vectors.shape == (3, 24)  # the teacher's width
-    assert (run / "checkpoints" / str(best) / "2_Dense").is_dir() == (family in ("hlm", "charbert"))
+    assert (run / "checkpoints" / str(best) / "2_Dense").is_dir() == (family in PROJECTED)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
