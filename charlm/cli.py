@@ -22,6 +22,7 @@ from ml_collections import config_flags
 from charlm.config import (
     CARRIED,
     MODELS,
+    check_command,
     check_task,
     defaults_of,
     find_config_file,
@@ -118,6 +119,7 @@ def run(program: Callable[[ml_collections.ConfigDict], None], advice: str = "") 
             config = CONFIG.value
             own = flags.FLAGS.get_flags_for_module("__main__")
             check_options({flag.name: flag.value for flag in own}, needed=("workdir",), stored=("workdir",))
+            check_command(file)
             split_lists(config)
             validate(config)
             with interrupts.ending_clearly(advice):

@@ -69,6 +69,7 @@ def test_help_and_mistakes_do_not_import_jax():
         ([TINY, "--config.data.train=a.txt,http://host/b.txt"], "data.train: http://host/b.txt is not an address that"),
         ([TINY, "--config.data.cache_dir=gs://bucket/b"], "data.cache_dir=gs://bucket/b is an address: charlm reads"),
         ([TINY, "stray"], "unexpected argument 'stray'; flags are written --name=value"),
+        (["--config=configs/student.py"], "configs/student.py is a config of charlm align (charlm align --help)"),
         (["--config=configs/none.py"], f"--config: no such file: configs/none.py is not in {ROOT} and is none"),
         (["--config=other/hlm_base.py"], "--config: no such file: other/hlm_base.py is not in"),
         (["--config=configs/hlm_base.py:huge"], "--config: configs/hlm_base.py has no variant 'huge'; choose"),

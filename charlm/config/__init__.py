@@ -126,6 +126,12 @@ def named_config(spec: str) -> ml_collections.ConfigDict:
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
 
 
+def check_command(path: str) -> None:
+    """Raises ValueError, naming the command, if a config file is for another command than training."""
+    if command := getattr(_module_of(path), "COMMAND", ""):
+        raise ValueError(f"{path} is a config of charlm {command} (charlm {command} --help)")
+
+
 def carried_configs() -> dict[str, ConfigFile]:
     """Returns the config files of charlm by their names without ".py", such as "hlm_base", in alphabetical order."""
     found = {}
