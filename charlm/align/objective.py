@@ -34,6 +34,7 @@ from charlm.families.sentences import Dense, SentenceSettings, read_settings
 from charlm.families.source import load_source
 from charlm.families.text_objective import sequences_of
 from charlm.families.units import Units
+from charlm.text.speller.files import FILE as SPELLER
 from charlm.text.words import get_splitter
 
 TEACHER, DENSE = "teacher", "dense"
@@ -77,8 +78,13 @@ class Side(NamedTuple):
           key: the config key that names the model, with its value, for messages.
 
         Raises:
-          ValueError: the model has fewer positions, its tokenizer is missing, or it has no encoder to use alone.
+          ValueError: the model has fewer positions, its tokenizer is missing, it has no encoder to use alone, or a
+            speller reads its texts.
         """
+        if (found.folder / SPELLER).is_file():
+            raise ValueError(
+                f"{key} reads texts through a speller, which alignment leaves out: name the encoder behind it"
+            )
         try:
             model = encoder_alone(found) if found.head in FINE_TUNED else found
             units = units_of(model, longest)

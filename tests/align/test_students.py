@@ -249,6 +249,14 @@ def test_pooling_that_cannot_be_aligned_is_named(folder, sources, tmp_path):
     assert objective._weights.pooling == "cls"
 
 
+def test_models_behind_a_speller_are_refused(folder, sources, tmp_path):
+    shutil.copytree(release("bert"), tmp_path / "reader")
+    (tmp_path / "reader" / "speller.json").write_text("{}", encoding="utf-8")
+    for key in ("init_from", "teacher"):
+        with pytest.raises(ValueError, match=rf"{key}=.*reader reads texts through a speller, which alignment leaves"):
+            objective_of(config_of(folder, sources["bert"], f"{key}={tmp_path / 'reader'}"))
+
+
 def test_a_student_with_labels_of_an_hlm_is_refused(folder):
     with pytest.raises(ValueError, match="init_from=hlm-small-en-pos: a HLM has no encoder that is used alone"):
         objective_of(config_of(folder, "hlm-small-en-pos"))
