@@ -122,8 +122,7 @@ class StudentAlignment(AlignmentObjective):
         """Measures how many distinct words a batch needs to hold; see `Objective`."""
         super().__init__(config, data, shards)
         length = config.data.max_length
-        self.student = Side.of(data.student, length, f"init_from={config.init_from}")
-        self.teacher = Side.of(data.teacher, length, f"teacher={config.teacher}")
+        self.student, self.teacher = _sides(config, data.student, data.teacher)
         if taken := {TEACHER, DENSE} & self.student.model.params.keys():
             raise ValueError(f"init_from={config.init_from}: its parameters have the name {taken.pop()}")
         self.lowercase = data.settings.lowercase
@@ -138,6 +137,7 @@ class StudentAlignment(AlignmentObjective):
         """Returns the corpora and both models; a resumed run reads the models, too, for how they read text."""
         student, teacher = load_source(config), _teacher(config)
         settings = read_settings(teacher.folder)
+        _sides(config, student, teacher)  # what does not fit is told before the corpora are encoded
         train, heldout = prepare_texts(config, "alignment misspells text")
         return StudentData(train, heldout, student, teacher, settings)
 
@@ -189,8 +189,9 @@ class StudentAlignment(AlignmentObjective):
         }
         params = {**fresh, **placed}
         if self.projects:
+            # By each process for itself, on what it has read: the placed parameters may be spread over all of them.
             with contextlib.closing(self._first_batches()) as batches:
-                kernel = fitted_kernel(self._own_states, params, batches, self._weights.pooling)
+                kernel = fitted_kernel(self._own_states, held, batches, self._weights.pooling)
             params[DENSE] = {**fresh[DENSE], "kernel": jax.device_put(kernel, fresh[DENSE]["kernel"].sharding)}
         return params
 
@@ -269,6 +270,14 @@ class StudentAlignment(AlignmentObjective):
             f"{self.noise_line()}; texts are pooled by {self._weights.pooling}",
             f"batch  {s.shards} shards x {s.sequences} texts x {s.length} positions",
         ]
+
+
+def _sides(config: ml_collections.ConfigDict, student: Pretrained, teacher: Pretrained) -> tuple[Side, Side]:
+    longest = config.data.max_length
+    return (
+        Side.of(student, longest, f"init_from={config.init_from}"),
+        Side.of(teacher, longest, f"teacher={config.teacher}"),
+    )
 
 
 def _teacher(config: ml_collections.ConfigDict) -> Pretrained:
