@@ -22,7 +22,7 @@ from charlm.core.logs import start_logging
 
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
-    keys = [f"  {name:<28} {key.meaning} (default {key.default!r})" for name, key in KEYS.items()]
+    keys = [f"  {name:<28} {key.meaning} (default {key.default!r})" for name, key in KEYS.items() if name != "task"]
     parser = argparse.ArgumentParser(
         prog=program("charlm.align"),
         description=paragraphs[0],

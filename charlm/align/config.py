@@ -32,6 +32,9 @@ _OWN: dict[str, Key] = {
     "alignment.pooling": ALIGNMENT_KEYS["alignment.pooling"].but(
         "", 'the vector of a text: the "mean" of its positions or its first, "cls"; empty: as the teacher\'s files say',
         choices=("", "mean", "cls")),
+    "alignment.projection": Key("auto",
+        'a linear layer behind the student: "auto": where its states have another width than the teacher\'s; "always"',
+        ("auto", "always")),
     **{
         f"model.{name}": option.key
         for name, option in model_options(own_families()).items()
@@ -45,7 +48,7 @@ _OWN: dict[str, Key] = {
     "train.steps": count(20_000, "optimizer steps"),
     "train.eval_every": EVAL_EVERY.but(1000),
     "train.checkpoint_every": CHECKPOINT_EVERY.but(1000),
-    "train.eval_words": natural(2000, "held-out texts of an evaluation, each clean and noisy; 0: all"),
+    "train.eval_words": natural(2000, "held-out texts of an evaluation, half of them with noise; 0: all"),
     "train.keep_checkpoints": count(1, "newest checkpoints kept to go on from, beside the one of the best model"),
     "train.examples": natural(3, "noisy held-out texts shown at the end, with their cosines; 0: none"),
 }  # fmt: skip
@@ -78,4 +81,12 @@ def check(config: ml_collections.ConfigDict) -> None:
         raise ValueError("teacher is empty: expected the model that made the vectors of the index")
 
 
-STUDENT = apart.Apart(task=TASK, name="an aligned student", home=__name__, keys=KEYS, fixed={"resume": ""}, check=check)
+STUDENT = apart.Apart(
+    task=TASK,
+    name="an aligned student",
+    home=__name__,
+    keys=KEYS,
+    fixed={"resume": ""},
+    check=check,
+    may_change=("teacher",),  # a moved one; `charlm.align.run` compares what it is
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from charlm.align.fit import fitted_kernel
+from charlm.align.fit import TEXTS, fitted_kernel
 from charlm.convert.heads import FINE_TUNED
 from charlm.core import hosts
 from charlm.core.flops import TRAINING
@@ -36,6 +37,8 @@ from charlm.families.text_objective import sequences_of
 from charlm.families.units import Units
 from charlm.text.speller.files import FILE as SPELLER
 from charlm.text.words import get_splitter
+
+log = logging.getLogger("charlm")
 
 TEACHER, DENSE = "teacher", "dense"
 POOLS = ("mean", "cls")  # ways of pooling that can be aligned
@@ -115,6 +118,7 @@ class StudentAlignment(AlignmentObjective):
 
     use = 'python -c \'import charlm; print(charlm.load("{workdir}").encode("A tpyo.", normalize=True))\''
     families = tuple(FAMILIES.own)
+    idle = (r"(^|/)pooler/", r"^head/")
     of_shape = ()
     data: StudentData
 
@@ -137,6 +141,11 @@ class StudentAlignment(AlignmentObjective):
         """Returns the corpora and both models; a resumed run reads the models, too, for how they read text."""
         student, teacher = load_source(config), _teacher(config)
         settings = read_settings(teacher.folder)
+        if any(isinstance(step, Dense) for step in settings.steps):
+            raise ValueError(
+                f"teacher={config.teacher}: its files put a dense layer behind the pooling, whose vectors are not "
+                "aligned; expected one without"
+            )
         _sides(config, student, teacher)  # what does not fit is told before the corpora are encoded
         train, heldout = prepare_texts(config, "alignment misspells text")
         return StudentData(train, heldout, student, teacher, settings)
@@ -170,7 +179,7 @@ class StudentAlignment(AlignmentObjective):
     @property
     def projects(self) -> bool:
         """Whether there is a linear layer behind the student."""
-        return self._widths[0] != self._widths[1]
+        return self._widths[0] != self._widths[1] or self.config.alignment.projection == "always"
 
     def init_params(self, key: jax.Array) -> Params:
         """Returns zeros, which `load_params` replaces."""
@@ -189,6 +198,7 @@ class StudentAlignment(AlignmentObjective):
         }
         params = {**fresh, **placed}
         if self.projects:
+            log.info("fitting the linear layer to %s texts", f"{TEXTS:,}")
             # By each process for itself, on what it has read: the placed parameters may be spread over all of them.
             with contextlib.closing(self._first_batches()) as batches:
                 kernel = fitted_kernel(self._own_states, held, batches, self._weights.pooling)
@@ -235,14 +245,13 @@ class StudentAlignment(AlignmentObjective):
           params: all parameters of a run.
         """
         own = {name: value for name, value in params.items() if name not in (TEACHER, DENSE)}
-        theirs, longest = self.data.settings, self.student.units.longest
-        steps = theirs.steps
+        theirs, steps = self.data.settings, self.data.settings.steps
         if self.projects:
             dense = jax.device_get(params[DENSE] if hosts.alone() else hosts.on_host(params[DENSE]))
             weight_ED = np.ascontiguousarray(np.asarray(dense["kernel"], np.float32).T)
             steps = (Dense(weight_ED, np.asarray(dense["bias"], np.float32), "Identity"), *steps)
-        # What the teacher cuts, the student must cut, too; in its own positions this is about the same text.
-        most = None if theirs.longest is None else min(theirs.longest, units_of(self.student.model).longest, longest)
+        # Where the teacher cuts a text, the student does, too, at as many positions of its own or all that it has.
+        most = None if theirs.longest is None else min(theirs.longest, units_of(self.student.model).longest)
         settings = SentenceSettings(
             (self._weights.pooling,), steps, most, theirs.lowercase, theirs.prompts, theirs.default_prompt,
             theirs.includes_prompt,

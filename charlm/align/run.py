@@ -10,30 +10,38 @@ is `charlm.training.loop`.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
+import jax
 import ml_collections
+from jax.interpreters import partial_eval
 
-from charlm.align.config import STUDENT
+from charlm.align.config import STUDENT, TASK
 from charlm.align.objective import TEACHER, StudentAlignment, StudentData
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
+from charlm.core.optimizer import frozen
 from charlm.core.state import TrainState
-from charlm.core.types import JsonObject
+from charlm.core.types import JsonObject, Params
+from charlm.data.digests import stable_hash
 from charlm.families.family import family
+from charlm.families.lookup import converter_of
 from charlm.families.objective import Objective, RunData
+from charlm.families.origin import described, origin_at
 from charlm.families.sentences import write_settings
 from charlm.training import workdir as workdirs
 from charlm.training.apart import Job, train_apart
 from charlm.training.assembly import Setup
 from charlm.training.best_model import keep_best
 from charlm.training.course import Judgement
-from charlm.training.progress import read_metrics
 from charlm.training.run import Run
 from charlm.training.train import PreTraining
 
 STATES = "state"  # folder in the workdir
+MODELS = "models"  # in the description of states: which models the run began with
 FROZEN = f"^{TEACHER}/"
 
 
@@ -44,18 +52,18 @@ def align(config: ml_collections.ConfigDict, workdir: str | os.PathLike[str], sk
         f"raise data.accumulation (now {config.data.accumulation})"
     )
     config.optim.freeze = tuple(dict.fromkeys((*config.optim.freeze, FROZEN)))
-    hosts.primary_first(lambda: _check_states(Path(workdir), config.train.steps))
+    hosts.primary_first(lambda: _check_states(Path(workdir)))
     job = Job(STUDENT, StudentAlignment, smaller, STATES, spared, check_text, changed)
     return train_apart(config, workdir, job, skip_damaged)
 
 
-def _check_states(folder: Path, steps: int) -> None:
-    """Raises ValueError if a run has ended and its states are gone: it would begin anew, and replace its student."""
-    ended = max((int(line["step"]) for line in read_metrics(folder)), default=0) >= steps
-    if ended and not checkpoints.complete_steps(folder / STATES):
+def _check_states(folder: Path) -> None:
+    """Raises ValueError if there is a student without states: a run would begin anew, and replace it."""
+    place = folder / checkpoints.FOLDER
+    if checkpoints.complete_steps(place) and not checkpoints.complete_steps(folder / STATES):
         raise ValueError(
-            f"{folder} holds a student that is trained, without {STATES}/, which more steps would go on from; choose "
-            "another --workdir"
+            f"{folder} holds a student without {STATES}/, which its run would go on from; choose another --workdir, or "
+            f"remove {place} to begin anew"
         )
 
 
@@ -65,24 +73,63 @@ def spared(data: StudentData) -> tuple[str, ...]:
 
 
 def check_text(checkpoint: Path, objective: type[Objective], data: RunData) -> None:
-    """Checks that a run goes on with the text and the student that it began with; ValueError names what changed."""
-    stored = checkpoints.description(checkpoint)
+    """Checks that a run goes on with the text, the student and the teacher that it began with.
+
+    Raises:
+      ValueError: one of them changed; names it.
+    """
+    stored, advice = checkpoints.description(checkpoint), "choose another --workdir"
     before, now = stored.get("train_text"), workdirs.text_of(data)
     if before != now:
         raise ValueError(
-            f"data.train changed since {checkpoint} was saved: [records, words] were {before}, are {now}; choose "
-            "another --workdir"
+            f"data.train changed since {checkpoint} was saved: [records, words] were {before}, are {now}; {advice}"
         )
+    for key, known in _models(data).items():
+        if known != stored[MODELS][key]:
+            raise ValueError(f"{key} is not the model, or reads text otherwise, that {checkpoint} began with; {advice}")
+
+
+def _models(data: StudentData) -> JsonObject:
+    """Returns the identity of both models and how they read text, JSON-able."""
+    found: JsonObject = {}
+    for key, model in (("init_from", data.student), ("teacher", data.teacher)):
+        characters = model.metadata.get("char_vocab")
+        tokenizer = converter_of(model.family).open_tokenizer(model.folder)
+        reads = [stable_hash(characters), None if tokenizer is None else tokenizer.digest()]
+        source = model.folder.parent if model.folder.name == checkpoints.FILES else model.folder
+        found[key] = {"model": described(origin_at(source)), "reads": reads}
+    return json.loads(json.dumps(found))
 
 
 def changed(setup: Setup, run: Run) -> Setup:
     """Returns the parts of a run that resumes from states and keeps its best model apart."""
-    config, folder = setup.config, setup.folder
-    workdirs.check_source_kept(config, folder / STATES)
+    config, folder, objective = setup.config, setup.folder, run.objective
+    assert isinstance(objective, StudentAlignment)
+    check_something_learns(objective, run.abstract_state.params, config.optim.freeze)
     metadata: JsonObject = {name: setup.metadata[name] for name in ("config", "train_text")}
+    metadata |= {"family": TASK, MODELS: _models(objective.data)}  # no family has that name: states are no model
     return dataclasses.replace(
         setup, metadata=metadata, states=STATES, write_files=None, course=lambda: Aligning(config, run, folder)
     )
+
+
+def check_something_learns(objective: StudentAlignment, params: Params, freeze: Sequence[str]) -> None:
+    """Raises ValueError if nothing that the student's vectors depend on is trained.
+
+    Args:
+      params: the shapes of all parameters.
+      freeze: `optim.freeze`.
+    """
+    batch = jax.tree.map(lambda x: x[0], objective.sample())
+    loss = lambda params: objective.loss_sums(params, batch, None).loss
+    traced = jax.make_jaxpr(loss)(params).jaxpr
+    _, used = partial_eval.dce_jaxpr(traced, [True] * len(traced.outvars))
+    kept = jax.tree.leaves(frozen(params, freeze))
+    if not any(reaches and not stays for reaches, stays in zip(used, kept, strict=True)):
+        raise ValueError(
+            f"optim.freeze={tuple(freeze)} leaves nothing to be trained that the student's vectors depend on; the "
+            "variant frozen is for a CharBERT, a Char2Subword or an XRayEmb"
+        )
 
 
 class Aligning(PreTraining):

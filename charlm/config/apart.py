@@ -35,6 +35,7 @@ class Apart(NamedTuple):
       keys: its keys by full name.
       fixed: values that shared modules read of every config, and for which this kind has no key.
       check: checks what the rules of single keys cannot; ValueError for a wrong value.
+      may_change: beginnings of further keys that may change when a run is resumed.
     """
 
     task: str
@@ -43,6 +44,7 @@ class Apart(NamedTuple):
     keys: Mapping[str, Key]
     fixed: JsonObject
     check: Callable[[ml_collections.ConfigDict], object]
+    may_change: tuple[str, ...] = ()
 
 
 def default_config(kind: Apart) -> ml_collections.ConfigDict:
@@ -73,7 +75,8 @@ def load(kind: Apart, spec: str, settings: Sequence[str] = ()) -> ml_collections
 
 def set_key(kind: Apart, config: ml_collections.ConfigDict, setting: str) -> None:
     """Sets a key of a config; see `charlm.core.keys.set_typed`."""
-    set_typed(config, setting, kind.keys, kind.name, floats=_LISTS_OF_NUMBERS)
+    keys = {name: key for name, key in kind.keys.items() if name != "task"}  # what a config is of, nobody changes
+    set_typed(config, setting, keys, kind.name, floats=_LISTS_OF_NUMBERS)
 
 
 def validate(kind: Apart, config: ml_collections.ConfigDict) -> None:
@@ -121,7 +124,7 @@ def check_resumable(kind: Apart, config: ml_collections.ConfigDict, path: Path, 
     differing = [
         f"{key} is {value}, there {saved.get(key)}"
         for key, value in flatten(config).items()
-        if listed(value) != listed(saved.get(key)) and not key.startswith(RESUMABLE)
+        if listed(value) != listed(saved.get(key)) and not key.startswith(RESUMABLE + kind.may_change)
     ]
     if differing:
         raise ValueError(f"{where} holds a run of another config: {'; '.join(differing)}; choose another --workdir")

@@ -53,7 +53,7 @@ class Key(NamedTuple):
     def check(self, name: str, value: object) -> None:
         """Raises ValueError, naming the key, for a value that it cannot have."""
         if self.choices and value not in self.choices:
-            raise ValueError(f"{name}={value!r} is not one of {', '.join(map(str, self.choices))}")
+            raise ValueError(f"{name}={value!r} is not one of {', '.join(str(one) or 'empty' for one in self.choices)}")
         if not isinstance(value, int | float):
             return
         if self.finite and not math.isfinite(value):

@@ -16,6 +16,8 @@ import numpy as np
 
 from charlm.families.alignment_keys import PARTS
 
+SAME = 1e-5  # texts whose vectors of the teacher have a cosine this near to 1 are the same text
+
 
 @dataclasses.dataclass(frozen=True)
 class AlignmentWeights:
@@ -78,10 +80,12 @@ def group_vectors(states_NLD: jax.Array, group_NL: jax.Array) -> tuple[jax.Array
 def divergences(student_SBD: jax.Array, teacher_SBD: jax.Array, real_SB: jax.Array, temperature: float) -> jax.Array:
     """Returns for each text KL(teacher || student) of its similarities to the shard's other texts, float32 [S, B].
 
-    The others are the teacher's vectors on both sides, because the student's are compared with those in use.
+    The others are the teacher's vectors on both sides, because the student's are compared with those in use. The same
+    text with other noise, as held-out text comes, is none of them.
     """
-    B = real_SB.shape[1]
-    others_SBB = real_SB[:, None, :] & ~jnp.eye(B, dtype=bool)[None]
+    alike_SBB = jnp.einsum("sbd,scd->sbc", teacher_SBD, teacher_SBD, precision=jax.lax.Precision.HIGHEST)
+    same_SBB = jnp.eye(real_SB.shape[1], dtype=bool)[None] | (alike_SBB > np.float32(1 - SAME))
+    others_SBB = real_SB[:, None, :] & ~same_SBB
     some_SB = real_SB & others_SBB.any(axis=-1)
 
     def logs(vectors_SBD: jax.Array) -> jax.Array:

@@ -68,7 +68,9 @@ def train_apart(
       NonFiniteLoss: training diverged.
     """
     folder = workdirs.folder_of(workdir)
+    workdirs.newest_step(folder)  # refuses a checkpoint
     with workdirs.opened(folder), clear_exhaustion(job.smaller):
+        workdirs.check_same_config(config)
         check_newest_together(folder / job.states, skip_damaged)
         states = folder if job.states == checkpoints.FOLDER else folder / job.states
         done = workdirs.newest_step(states)

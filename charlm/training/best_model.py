@@ -13,7 +13,7 @@ from pathlib import Path
 
 from charlm.convert.files import new_folder
 from charlm.core import checkpoint as checkpoints
-from charlm.core import hosts
+from charlm.core import checksums, hosts
 from charlm.core.types import Params
 from charlm.families.pretrained import Pretrained
 
@@ -40,6 +40,7 @@ def keep_best(
         with new_folder(place / str(step), key="") as made:
             dataclasses.replace(model, params=params).save_pretrained(made)
             beside(made)
+            checksums.write(made)  # of what lies beside the parameters, too
     elif step not in before:
         checkpoints.save_beside(params)
     if hosts.is_primary():

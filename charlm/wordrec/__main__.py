@@ -29,7 +29,7 @@ log = logging.getLogger("charlm")
 
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
-    keys = [f"  {name:<28} {key.meaning} (default {key.default!r})" for name, key in KEYS.items()]
+    keys = [f"  {name:<28} {key.meaning} (default {key.default!r})" for name, key in KEYS.items() if name != "task"]
     known = "\n".join(["defences:", *(f"  {name:<16} {entry.line}" for name, entry in KNOWN.items())])
     parser = argparse.ArgumentParser(
         prog=program("charlm.wordrec"),

@@ -24,6 +24,7 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core.trees import flat
 from charlm.families.alignment_loss import unit
 from charlm.families.pretrained import from_pretrained
+from charlm.families.sentences import Dense, SentenceSettings, write_settings
 from charlm.families.subword.layout import config_to_dict
 from charlm.training.progress import read_metrics
 from charlm.training.run import built
@@ -139,7 +140,7 @@ def test_the_teacher_stays_and_the_state_is_no_model(runs):
     params = checkpoints.load_params(stored, checkpoints.on_one_device(checkpoints.stored_params(stored)))
     teacher = from_pretrained(release("bert"))
     jax.tree.map(np.testing.assert_array_equal, params[TEACHER], jax.device_get(teacher.params))
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(ValueError, match=r"state/\d+ is a model of the family alignment, expected hlm or"):
         from_pretrained(stored)
 
 
@@ -198,13 +199,29 @@ def test_a_stopped_run_ends_as_an_unbroken_one(runs, folder, sources, programs):
     assert metrics_without_timings(whole)[-1] == metrics_without_timings(half)[-1]
     with pytest.raises(ValueError, match=r"half holds a run of another config: data\.batch_size is 8, there 16"):
         align(config_of(folder, sources["charbert"], "data.batch_size=8"), half)
+    more = "train.steps=5"
+    for key, where in (("init_from", sources["charbert"]), ("teacher", release("bert"))):
+        other = folder / f"other_{key}"
+        shutil.copytree(where, other)
+        tokenizer = (other / "tokenizer.json").read_text(encoding="utf-8")
+        (other / "tokenizer.json").write_text(tokenizer.replace('"the"', '"thy"', 1), encoding="utf-8")
+        with on_devices(1), pytest.raises(ValueError, match=rf"{key} is not the model, or reads text otherwise, that"):
+            align(config_of(folder, sources["charbert"], more, f"{key}={other}"), half)
+    shutil.copytree(release("bert"), folder / "moved")
+    with quick_compilation(programs), on_devices(1):
+        assert align(config_of(folder, sources["charbert"], more, f"teacher={folder / 'moved'}"), half)
+    with pytest.raises(ValueError, match="is a checkpoint; name it in"):
+        align(config_of(folder, sources["charbert"]), next((half / "checkpoints").iterdir()))
 
 
 def test_a_student_whose_states_were_removed_is_not_replaced(runs, folder, sources, tmp_path):
     shutil.copytree(runs("charbert"), tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / STATES)
-    with pytest.raises(ValueError, match=r"run holds a student that is trained, without state/.*another --workdir"):
-        align(config_of(folder, sources["charbert"]), tmp_path / "run")
+    for steps in (4, 9):
+        with pytest.raises(
+            ValueError, match=r"run holds a student without state/, .*; choose another --workdir, or re"
+        ):
+            align(config_of(folder, sources["charbert"], f"train.steps={steps}"), tmp_path / "run")
     assert charlm.load(tmp_path / "run").encode("the cat", normalize=True).shape == (24,)
 
 
@@ -217,7 +234,12 @@ def test_a_student_whose_states_were_removed_is_not_replaced(runs, folder, sourc
         (["init_from="], "init_from is empty: expected the student, a model of any family"),
         (["teacher="], "teacher is empty: expected the model that made the vectors of the index"),
         (["teacher=nowhere"], "teacher=nowhere: nowhere does not exist"),
-        (["alignment.pooling=max"], "alignment.pooling='max' is not one of , mean, cls"),
+        (["alignment.pooling=max"], "alignment.pooling='max' is not one of empty, mean, cls"),
+        (["task=tagging"], "--set task=tagging: expected KEY=VALUE"),
+        (
+            ["optim.freeze=^hlm/,dense"],
+            r"optim\.freeze=.* leaves nothing to be trained that the student's vectors depend",
+        ),
         (["alignment.noise=keybord:1"], r"alignment\.noise: noise 'keybord'.*keyboard"),
         (["data.max_length=30"], "init_from=.*: data.max_length=30: the model has 16 positions"),
         (["model.mode=gated"], "model.mode=gated needs a model of the kind Char2Subword"),
@@ -247,6 +269,26 @@ def test_pooling_that_cannot_be_aligned_is_named(folder, sources, tmp_path):
         objective_of(config)
     objective, _, _ = objective_of(config_of(folder, sources["bert"], f"teacher={teacher}", "alignment.pooling=cls"))
     assert objective._weights.pooling == "cls"
+
+
+def test_a_teacher_with_a_dense_layer_is_refused(folder, sources, tmp_path):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(release("bert"), teacher)
+    dense = Dense(np.eye(24, dtype=np.float32), np.zeros(24, np.float32), "Tanh")
+    write_settings(teacher, SentenceSettings(steps=(dense,)), 24)
+    with pytest.raises(ValueError, match=r"teacher=.*: its files put a dense layer behind the pooling"):
+        objective_of(config_of(folder, sources["bert"], f"teacher={teacher}"))
+
+
+def test_a_layer_between_spaces_of_one_width_is_asked_for(folder, sources):
+    found = []
+    for projection, there in (("auto", False), ("always", True)):
+        settings = (f"teacher={release('roberta')}", f"alignment.projection={projection}")
+        objective, params, batch = objective_of(config_of(folder, sources["bert"], *settings))
+        assert objective.projects == there == (DENSE in params)
+        sums = jax.jit(lambda params, batch, of=objective: of.loss_sums(params, batch, None))(params, batch)
+        found.append(float(sums.sentence) / float(sums.texts))
+    assert found[1] < found[0] / 2  # it is fitted
 
 
 def test_models_behind_a_speller_are_refused(folder, sources, tmp_path):

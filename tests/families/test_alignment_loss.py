@@ -6,7 +6,13 @@ import jax
 import numpy as np
 import pytest
 
-from charlm.families.alignment_loss import AlignmentSums, AlignmentWeights, alignment_sums, summarize
+from charlm.families.alignment_loss import (
+    AlignmentSums,
+    AlignmentWeights,
+    alignment_sums,
+    divergences,
+    summarize,
+)
 
 S, B, L, D = 2, 3, 5, 4
 
@@ -90,3 +96,17 @@ def test_equal_vectors_cost_nothing(made):
 def test_no_text_is_said():
     with pytest.raises(ValueError, match="there was no text to align"):
         summarize(AlignmentSums(*np.zeros(11)))
+
+
+def test_the_same_text_with_other_noise_is_none_of_the_others():
+    rng = np.random.default_rng(1)
+    student, teacher = (unit_rows(rng.normal(size=(1, 4, D))).astype(np.float32) for _ in range(2))
+    without = divergences(student[:, [0, 1, 3]], teacher[:, [0, 1, 3]], np.ones((1, 3), bool), 0.1)
+    teacher[:, 2] = teacher[:, 0]
+    twins = divergences(student, teacher, np.ones((1, 4), bool), 0.1)
+    np.testing.assert_allclose(twins[0, 0], without[0, 0], rtol=1e-5)
+    assert float(twins[0, 0]) > 0.01
+
+
+def unit_rows(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)

@@ -114,7 +114,7 @@ KEYS: dict[str, Key] = {
     "alignment.attention_dropout": ATTENTION_DROPOUT.but(0.0, "of the module"),
     "alignment.log_every": LOG_EVERY.but(50),
     "alignment.eval_every": EVAL_EVERY.but(500),
-    "alignment.eval_words": natural(2000, "held-out texts of an evaluation, each clean and noisy; 0: all"),
+    "alignment.eval_words": natural(2000, "held-out texts of an evaluation, half of them with noise; 0: all"),
     "alignment.checkpoint_every": CHECKPOINT_EVERY.but(500),
     "model.layers": LAYERS.but(6, "of the module: gives the 50 M parameters of section 5"),
     "model.char_slots": CHAR_SLOTS.but(64, "characters of the longest word, its mark included; longer ones are cut"),
