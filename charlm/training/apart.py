@@ -81,17 +81,19 @@ def train_apart(
         if done is not None and finished:
             report_finished(job.objective, folder, str(workdir), done, "train.steps")
             return True
-        return _train(config, folder, str(workdir), job, None if done is None else states)
+        return _train(config, folder, str(workdir), job, states, done)
 
 
-def _train(config: ml_collections.ConfigDict, folder: Path, workdir: str, job: Job, resumed: Path | None) -> bool:
+def _train(
+    config: ml_collections.ConfigDict, folder: Path, workdir: str, job: Job, states: Path, done: int | None
+) -> bool:
+    resumed = None if done is None else states
     data = hosts.primary_first(lambda: job.objective.prepare(config, resumed))
     if resumed is not None:
         job.check_text(checkpoints.find(resumed), job.objective, data)
     run = built(config, data, job.objective, make_optimizer(config.optim, rate_of(config), job.spared(data)))
     config.update_from_flattened_dict(run.objective.measured())
     report_start(run, workdir)
-    done = None if resumed is None else workdirs.newest_step(resumed)
     setup = job.changed(setup_of(config, run, folder, workdir, StepProfiler(""), done), run)
     with assembled(setup) as (loop, start, unreported):
         ended = loop.run(start, unreported)
