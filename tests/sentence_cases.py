@@ -9,7 +9,7 @@ from pathlib import Path
 from tiny_models import release
 
 from charlm.search.reader import make_reader
-from charlm.text.speller.reading import SpellerSettings
+from charlm.text.speller.settings import SpellerSettings
 
 LIBRARY = "sentence_transformers.models."
 PROMPTS = {"query": "old ", "document": ""}

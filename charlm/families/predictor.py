@@ -185,6 +185,14 @@ class Predictor(abc.ABC):
             "such as all-MiniLM-L6-v2"
         )
 
+    def table_words(self) -> tuple[list[str], np.ndarray]:
+        """Returns the words that have a row of the model's table, and their rows, float32 [N, D].
+
+        Raises:
+          ValueError: it is no model behind a speller.
+        """
+        raise ValueError("its table is not one of words: expected an encoder behind a speller")
+
     @property
     def abilities(self) -> tuple[str, ...]:
         """The names of the methods that this model supports."""

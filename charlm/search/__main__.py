@@ -5,6 +5,7 @@
     python -m charlm.search index docs.txt --model all-MiniLM-L6-v2 --output runs/index --kind hnsw
     python -m charlm.search speller --model all-MiniLM-L6-v2 --texts docs.txt --output runs/reader
     python -m charlm.search query --model runs/reader --index runs/index --same-space "wher did teh cat sti"
+    python -m charlm.search context --model all-MiniLM-L6-v2 --texts corpus/*.txt.gz --output runs/context
 
 docs.txt has one text per line, or is JSON lines with the key `text`; it may be gzipped. The index holds vectors and
 texts, and says which model made them: another model is refused, unless --same-space says that it makes vectors in the
@@ -15,7 +16,8 @@ search is printed.
 `speller` makes a copy of an encoder that reads misspelled words as the words that they may mean. Nothing is trained,
 and texts whose words stay keep their vectors, so the copy can ask an index of the encoder. It knows the whole words of
 the encoder's table, and those of --texts, which should be the documents. The encoder is a BERT whose tokenizer
-lowercases text.
+lowercases text. `context` trains, in minutes, what the words around a misspelled one say about it, on any texts of the
+language; `speller --context` puts it into the copy.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from charlm.core.logs import start_logging
 from charlm.search.index import KINDS, Index, check_free, check_installed, write_index
 from charlm.search.texts import read_texts
 from charlm.text.speller.channel import LARGEST
-from charlm.text.speller.reading import SpellerSettings, with_words
+from charlm.text.speller.settings import SpellerSettings, with_words
 
 if TYPE_CHECKING:
     from charlm.api.model import Model
@@ -69,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     usual = SpellerSettings()
     spelled.add_argument(
+        "--context", metavar="FOLDER", help="what `context` trained on this encoder (default: the model's own, if any)"
+    )
+    spelled.add_argument(
         "--kept",
         type=int,
         default=usual.kept,
@@ -85,6 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     spelled.add_argument(
         "--language", default=usual.language, help="whose keyboard is typed on (default: %(default)s, by the script)"
     )
+    _add_context(commands.add_parser("context", help="train what words say about the words beside them"))
     asked = commands.add_parser("query", help="search an index")
     asked.add_argument("queries", nargs="*", help="texts; none: each line of standard input")
     asked.add_argument("--index", required=True, metavar="FOLDER", help="what `index` wrote")
@@ -92,12 +98,22 @@ def _parser() -> argparse.ArgumentParser:
     asked.add_argument("--exact", action="store_true", help="search exactly, whatever the kind of the index")
     asked.add_argument("--same-space", action="store_true", help="the model makes vectors in the space of the index")
     asked.add_argument("--json", action="store_true", help="print a JSON object for each query")
-    for one in (made, spelled, asked):
+    for one in (made, spelled, asked, commands.choices["context"]):
         one.add_argument("--model", required=True, help="an encoder: a folder, a workdir, the name of a model")
     for one in (made, asked):
         one.add_argument("--prompt", default="", metavar="NAME", help="a prompt of the model's files")
         one.add_argument("--batch-size", type=int, default=32, help=f"texts embedded at a time {default}")
     return parser
+
+
+def _add_context(parser: argparse.ArgumentParser) -> None:
+    default = "(default: %(default)s)"
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="where the context is to be")
+    parser.add_argument("--texts", required=True, nargs="+", metavar="FILE", help="texts, in files as for `index`")
+    parser.add_argument("--passes", type=float, default=1.0, help=f"how often the texts are read {default}")
+    parser.add_argument("--width", type=int, default=128, help=f"numbers by which words are compared {default}")
+    parser.add_argument("--words", type=int, default=2048, metavar="N", help=f"words told from each other {default}")
+    parser.add_argument("--seed", type=int, default=0, help=f"of all random draws {default}")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -106,6 +122,8 @@ def main(argv: list[str] | None = None) -> int:
     start_logging()
     if args.command == "speller":
         return run_command(lambda: _speller(args), "set JAX_PLATFORMS=cpu: this needs no accelerator")
+    if args.command == "context":
+        return run_command(lambda: _context(args), f"lower --words (now {args.words})")
     run = _index if args.command == "index" else _query
     return run_command(lambda: run(args), f"lower --batch-size (now {args.batch_size})")
 
@@ -121,7 +139,16 @@ def _speller(args: argparse.Namespace) -> int:
     settings = dataclasses.replace(usual, kept=args.kept, unknown=unknown, language=args.language)
     from charlm.search.reader import make_reader  # imported late, so that --help needs no JAX
 
-    print(make_reader(args.model, args.output, args.texts, settings))
+    print(make_reader(args.model, args.output, args.texts, settings, args.context))
+    return 0
+
+
+def _context(args: argparse.Namespace) -> int:
+    check_path("--model", args.model, needed=True, stored=True)
+    from charlm.search.context import ContextSettings, make_context  # imported late, so that --help needs no JAX
+
+    settings = ContextSettings(args.passes, args.width, args.words, args.seed)
+    print(make_context(args.model, args.output, args.texts, settings))
     return 0
 
 

@@ -18,11 +18,15 @@ from charlm.families.family import family
 from charlm.families.pretrained import from_pretrained
 from charlm.search.texts import read_texts
 from charlm.text.noise.keyboards import keyboard_for
+from charlm.text.speller.context import FILE as CONTEXT_FILE
+from charlm.text.speller.context import read_context
 from charlm.text.speller.files import FILE, StoredSpeller, counted, read_speller, write_speller
-from charlm.text.speller.reading import SpellerSettings
+from charlm.text.speller.settings import SpellerSettings
 
 
-def make_reader(model: str, output: str, texts: Sequence[str], settings: SpellerSettings) -> str:
+def make_reader(
+    model: str, output: str, texts: Sequence[str], settings: SpellerSettings, context: str | None = None
+) -> str:
     """Writes a copy of a model that reads through a speller into a new folder; returns a line about it.
 
     Args:
@@ -30,9 +34,10 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
       output: the folder.
       texts: files of texts whose words the speller knows beside those of the model's table.
       settings: costs and limits of the speller.
+      context: a folder with what `charlm search context` trained on this encoder; None: the model's own, if it has one.
 
     Raises:
-      ValueError: there is no such model or file, the model is none that can read so, or the folder exists.
+      ValueError: there is no such model, folder or file, the model is none that can read so, or the folder exists.
     """
     keyboard_for(settings.language)
     pretrained = from_pretrained(here(model))
@@ -45,14 +50,19 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
             "made of"
         )
     predictors = family(pretrained.family).get_predictor()
-    predictors.with_speller(pretrained, StoredSpeller({}, settings))  # it says what does not fit, before texts are read
+    weights = None if beside is None else beside.context
+    if context is not None:
+        weights = read_context(Path(context))
+        if weights is None:
+            raise ValueError(f"--context={context}: no {CONTEXT_FILE} in it; charlm search context makes one")
+    predictors.with_speller(pretrained, StoredSpeller({}, settings, weights))  # it says what does not fit, before texts
     read = [text for path in texts for text in read_texts("--texts", path)]
     words = counted(read, pretrained.tokenizer().normalized)
     if texts and not words:
         raise ValueError(f"--texts={' '.join(texts)}: no words in {len(read):,} texts")
     with new_folder(output) as folder:
         shutil.copytree(pretrained.folder, folder, dirs_exist_ok=True)
-        write_speller(folder, words, settings)
+        write_speller(folder, StoredSpeller(words, settings, weights))
         if (folder / CARD).is_file():  # of a model that comes with charlm; it tells of that model, not of this one
             for name in (CARD, MODEL_CARD):
                 (folder / name).unlink(missing_ok=True)
@@ -60,4 +70,5 @@ def make_reader(model: str, output: str, texts: Sequence[str], settings: Speller
             checksums.write(folder)
         predictors.from_pretrained(from_pretrained(folder))  # what cannot be read gets no name
     known = f", which knows {len(words):,} words of {len(read):,} texts, too" if read else ""
-    return f"{output}: {model} behind a speller{known} ({Path(output) / FILE})"
+    around = "" if weights is None else " and reads words in context"
+    return f"{output}: {model} behind a speller{known}{around} ({Path(output) / FILE})"

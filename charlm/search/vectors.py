@@ -18,14 +18,14 @@ from charlm.api.model import Model
 from charlm.core.durable import replacing
 from charlm.core.files import default_cache_dir
 from charlm.core.word_table import identity_of
-from charlm.text.speller.files import FILE as SPELLER
+from charlm.text.speller.files import FILES as SPELLER_FILES
 
 log = logging.getLogger("charlm")
 
 PART = 128  # texts in a file
 _READING_FILES = (
     "vocab.txt", "vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "*.model", SPELLER,
+    "added_tokens.json", "*.model", *SPELLER_FILES,
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from charlm.families.pretrained import from_pretrained
 from charlm.search.__main__ import main
 from charlm.search.vectors import identity
 from charlm.text.speller.files import FILE, read_speller
-from charlm.text.speller.reading import MORE_WITH_WORDS, SpellerSettings
+from charlm.text.speller.settings import MORE_WITH_WORDS, SpellerSettings
 
 
 @pytest.fixture(autouse=True)

@@ -32,6 +32,7 @@ from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT as GPT2_TABLE
 from charlm.families.subword.label_heads import check_exportable, varied, with_label_head
 from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
 from charlm.text.speller.files import FILE as SPELLER
+from charlm.text.speller.files import copy_speller
 from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
@@ -181,8 +182,7 @@ class SubwordConverter(Converter):
     def write_beside(self, model: Model, folder: Path) -> None:
         """Copies the tokenizer, a speller, and their config, which has more than ours: labels, names, dropout."""
         copy_tokenizer(model.folder, folder)
-        if (model.folder / SPELLER).is_file():
-            shutil.copyfile(model.folder / SPELLER, folder / SPELLER)
+        copy_speller(model.folder, folder)
         if theirs := model.metadata.get("hf_config"):
             write_json(folder / CONFIG_FILE, theirs)
 

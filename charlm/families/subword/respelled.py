@@ -32,8 +32,9 @@ from charlm.nn.outputs import TransformerOutput
 from charlm.text.defences import Normal
 from charlm.text.noise.edits import Edit, NoisedText
 from charlm.text.speller import Lexicon, Reading, Speller, mixed
+from charlm.text.speller.context import Context
 from charlm.text.speller.files import StoredSpeller, read_speller
-from charlm.text.speller.reading import SHORTEST
+from charlm.text.speller.ways import SHORTEST
 from charlm.text.subwords import SubwordTokenizer
 
 _FIRST = 3  # the rank of the most frequent word, by Zipf's law, as if that many were more frequent
@@ -68,11 +69,29 @@ def table_words(tokenizer: SubwordTokenizer) -> dict[str, float]:
     return found
 
 
-def speller_of(stored: StoredSpeller, tokenizer: SubwordTokenizer) -> Speller:
-    """Returns the speller of a file for a model's tokenizer; ValueError if they do not fit."""
+def speller_of(
+    stored: StoredSpeller, tokenizer: SubwordTokenizer, width: int, vector_of: Callable[[str], np.ndarray | None]
+) -> Speller:
+    """Returns the speller of a file for a model's tokenizer.
+
+    Args:
+      width: of the rows of the model's table.
+      vector_of: returns the row of a word, float32 [width]; None if it has several.
+
+    Raises:
+      ValueError: the tokenizer is none that a speller can work with, or the context was trained on another table.
+    """
     words = table_words(tokenizer)
     lexicon = Lexicon(mixed(words, stored.words) if stored.words else words)
-    return Speller(lexicon, stored.settings, tokenizer.normalized)
+    context = None
+    if stored.context is not None:
+        if len(stored.context.word_DH) != width:
+            raise ValueError(
+                f"the speller's context is for a table of width {len(stored.context.word_DH)}, the model's is {width}: "
+                "charlm search context trains one"
+            )
+        context = Context(stored.context, vector_of)
+    return Speller(lexicon, stored.settings, tokenizer.normalized, context)
 
 
 class Respelled(nn.Module):
@@ -129,9 +148,10 @@ class RespelledPredictor(SubwordPredictor):
         self.missing = {**self.missing, "fill_mask": NO_FILLS}
         if "bert" not in self._params:  # it has no head
             self._params = {"bert": self._params}
-        self._normal, self._speller = Normal(), speller_of(stored, self.tokenizer)
         self._table_VD = np.asarray(self._params["bert"]["embed"]["token"]["embedding"], np.float32)
         self._single: dict[str, int | None] = {}
+        self._normal = Normal()
+        self._speller = speller_of(stored, self.tokenizer, self._table_VD.shape[1], self._vector)
         self._mixtures: list[list[tuple[int, float]]] = []  # of the call; the code -1 - m is mixture m
 
     def _programs(self, model: nn.Module) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
@@ -196,6 +216,16 @@ class RespelledPredictor(SubwordPredictor):
         ids = [codes.get(span, index) for span, index in zip(pieces.offsets, pieces.ids, strict=True)]
         offsets = [normal.back(*read.back(*span)) for span in pieces.offsets]
         return pieces._replace(ids=ids, offsets=offsets, text=text)
+
+    def table_words(self) -> tuple[list[str], np.ndarray]:
+        """Returns the whole words of the table and their rows, float32 [N, D]."""
+        rows = {word: row for word in table_words(self.tokenizer) if (row := self._row(word)) is not None}
+        return [*rows], self._table_VD[[*rows.values()]]
+
+    def _vector(self, word: str) -> np.ndarray | None:
+        """Returns the row of the table for a word, float32 [D]; None if it has several pieces."""
+        row = self._row(word)
+        return None if row is None else self._table_VD[row]
 
     def _row(self, word: str) -> int | None:
         """Returns the row of a word; None if it has several pieces."""

@@ -9,6 +9,8 @@ of the words that are possible.
 """
 
 from charlm.text.speller.lexicon import Lexicon, mixed
-from charlm.text.speller.reading import Reading, Speller, SpellerSettings
+from charlm.text.speller.reading import Speller
+from charlm.text.speller.settings import SpellerSettings
+from charlm.text.speller.ways import Reading
 
 __all__ = ["Lexicon", "Reading", "Speller", "SpellerSettings", "mixed"]

@@ -12,7 +12,8 @@ from charlm.text.defences import Defence, cased
 from charlm.text.noise.edits import Edit
 from charlm.text.speller.files import counted
 from charlm.text.speller.lexicon import Lexicon
-from charlm.text.speller.reading import Reading, Speller, SpellerSettings, with_words
+from charlm.text.speller.reading import Reading, Speller
+from charlm.text.speller.settings import SpellerSettings, with_words
 
 VERSION = "speller 2"
 

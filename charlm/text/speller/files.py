@@ -1,14 +1,15 @@
-"""The file beside an encoder that makes it read misspelled words: settings, and the words that it knows.
+"""The files beside an encoder that make it read misspelled words: settings, the words that it knows, and a context.
 
-    write_speller(folder, words, SpellerSettings())
+    write_speller(folder, StoredSpeller(words, SpellerSettings()))
     found = read_speller(folder)
 
-The words of the encoder's own table are not in the file: its tokenizer has them. Open it to change what is kept.
+The words of the encoder's own table are not in the files: its tokenizer has them. Open it to change what is kept.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -19,10 +20,14 @@ from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.text.noise.keyboards import keyboard_for
 from charlm.text.speller.channel import LARGEST, Costs
-from charlm.text.speller.reading import MARKS, WORD, SpellerSettings
+from charlm.text.speller.context import FILE as CONTEXT_FILE
+from charlm.text.speller.context import ContextWeights, read_context, write_context
+from charlm.text.speller.settings import MARKS, WORD, SpellerSettings
 
 FILE = "speller.json"
+FILES = (FILE, CONTEXT_FILE)
 FORMAT = 1
+_LATER = ("context", "other")  # settings that files of before lack, which have no context either
 
 
 class StoredSpeller(NamedTuple):
@@ -31,10 +36,12 @@ class StoredSpeller(NamedTuple):
     Attributes:
       words: words and how often they were seen, in the form that the model's tokenizer gives them; they may be none.
       settings: costs and limits.
+      context: how words fit between others; None: nothing is known about that.
     """
 
     words: Mapping[str, float]
     settings: SpellerSettings
+    context: ContextWeights | None = None
 
 
 def counted(texts: Iterable[str], normalized: Callable[[str], str]) -> Counter[str]:
@@ -55,13 +62,23 @@ def counted(texts: Iterable[str], normalized: Callable[[str], str]) -> Counter[s
     return found
 
 
-def write_speller(folder: Path, words: Mapping[str, float], settings: SpellerSettings) -> None:
-    """Writes the file into a folder; OSError if it cannot be written."""
-    write_json(folder / FILE, {"format": FORMAT, "settings": dataclasses.asdict(settings), "words": dict(words)})
+def write_speller(folder: Path, stored: StoredSpeller) -> None:
+    """Writes the files into a folder; OSError if they cannot be written."""
+    settings = dataclasses.asdict(stored.settings)
+    write_json(folder / FILE, {"format": FORMAT, "settings": settings, "words": dict(stored.words)})
+    if stored.context is not None:
+        write_context(folder, stored.context)
+
+
+def copy_speller(source: Path, target: Path) -> None:
+    """Copies the files that there are from one folder to another; OSError if that cannot be done."""
+    for name in FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, target / name)
 
 
 def read_speller(folder: Path) -> StoredSpeller | None:
-    """Returns what lies in a folder; None if there is no such file; ValueError if it is damaged."""
+    """Returns what lies in a folder; None if there is no speller; ValueError if a file is damaged."""
     path = folder / FILE
     if not path.is_file():
         return None
@@ -71,12 +88,14 @@ def read_speller(folder: Path) -> StoredSpeller | None:
     words, settings = found.get("words"), found.get("settings")
     if not isinstance(words, dict) or not all(word and _is_count(count) for word, count in words.items()):
         raise ValueError(f"{path}: expected words with positive counts")
-    return StoredSpeller(words, _settings(settings, path))
+    return StoredSpeller(words, _settings(settings, path), read_context(folder))
 
 
 def _settings(found: Json, path: Path) -> SpellerSettings:
     """Returns settings of a file; ValueError if one is unknown, missing or of another kind."""
     usual = SpellerSettings()
+    if isinstance(found, dict):
+        found = {name: getattr(usual, name) for name in _LATER} | found
     _check(found, dataclasses.asdict(usual), "settings", path)
     try:
         costs = Costs(**{name: float(value) for name, value in found["costs"].items()})

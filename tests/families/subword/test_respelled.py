@@ -133,7 +133,7 @@ def test_a_table_gives_its_whole_words_by_rank():
 def test_a_model_with_the_file_is_read_through_it(tmp_path):
     folder = tmp_path / "reader"
     shutil.copytree(release("bert"), folder)
-    write_speller(folder, {}, ALONE)
+    write_speller(folder, StoredSpeller({}, ALONE))
     found = charlm.load(folder).encode(["htey raed"], normalize=True)
     expected = charlm.load(release("bert")).encode(["they read"], normalize=True)
     np.testing.assert_allclose(found, expected, atol=1e-6)

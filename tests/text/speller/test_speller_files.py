@@ -9,17 +9,26 @@ import pytest
 
 from charlm.text.speller import SpellerSettings
 from charlm.text.speller.channel import Costs
-from charlm.text.speller.files import FILE, counted, read_speller, write_speller
+from charlm.text.speller.files import FILE, StoredSpeller, counted, read_speller, write_speller
 
 SETTINGS = SpellerSettings(unknown=7.5, kept=3, language="de", costs=Costs(near=1.0))
 
 
 def test_what_is_written_comes_back(tmp_path):
     assert read_speller(tmp_path) is None
-    write_speller(tmp_path, {"cat": 2, "naïve": 1}, SETTINGS)
+    write_speller(tmp_path, StoredSpeller({"cat": 2, "naïve": 1}, SETTINGS))
     found = read_speller(tmp_path)
     assert found.words == {"cat": 2, "naïve": 1}
     assert found.settings == SETTINGS
+
+
+def test_files_of_before_contexts_are_read(tmp_path):
+    write_speller(tmp_path, StoredSpeller({}, SETTINGS))
+    whole = json.loads((tmp_path / FILE).read_text(encoding="utf-8"))
+    for name in ("context", "other"):
+        del whole["settings"][name]
+    (tmp_path / FILE).write_text(json.dumps(whole), encoding="utf-8")
+    assert read_speller(tmp_path) == StoredSpeller({}, SETTINGS)
 
 
 def test_words_are_counted_in_their_normal_form():
