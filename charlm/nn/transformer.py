@@ -91,36 +91,47 @@ class EncoderLayer(nn.Module):
         norm = lambda name: norm_layer(cfg.norm, cfg.epsilon, cfg.dtype, cfg.bias, name=name)
         attention_norm, ffn_norm = norm("attention_norm"), norm("ffn_norm")
         if cfg.norm_position == "pre":
-            attended = self._attention(attention_norm(x_BLD), mask_BL, positions_RD, queries, deterministic)
+            attended = _attention(
+                cfg, self.window, attention_norm(x_BLD), mask_BL, positions_RD, queries, deterministic
+            )
             x = x_BLD[:, :queries] + drop(attended)
-            return x + drop(self._feed_forward(ffn_norm(x)))
-        attended = self._attention(x_BLD, mask_BL, positions_RD, queries, deterministic)
+            return x + drop(_feed_forward(cfg, ffn_norm(x)))
+        attended = _attention(cfg, self.window, x_BLD, mask_BL, positions_RD, queries, deterministic)
         x = attention_norm(x_BLD[:, :queries] + drop(attended))
-        return ffn_norm(x + drop(self._feed_forward(x)))
+        return ffn_norm(x + drop(_feed_forward(cfg, x)))
 
-    def _attention(
-        self, x_BLD: jax.Array, mask_BL: jax.Array, positions_RD: jax.Array | None, queries: int, deterministic: bool
-    ) -> jax.Array:
-        cfg = self.config
-        shared = {"bias": cfg.bias, "window": self.window, "name": "attention"}
-        of_all = cfg.initializer, cfg.dtype, cfg.attention_kernel
-        if positions_RD is None:
-            rotary = RotaryAttention(cfg.heads, cfg.attention_dropout, *of_all, base=cfg.rotary_base, **shared)
-            return rotary(x_BLD, mask_BL, queries, deterministic)
-        attention = DisentangledAttention(
-            cfg.heads, cfg.max_distance, cfg.attention_dropout, cfg.dropout, *of_all, **shared
-        )
-        return attention(x_BLD, mask_BL, positions_RD, queries, deterministic)
 
-    def _feed_forward(self, x_BLD: jax.Array) -> jax.Array:
-        cfg = self.config
-        gated = cfg.feed_forward == "geglu"
-        width = gated_width(cfg.ffn) if gated else cfg.ffn
-        layer = lambda features, fan_in, name: dense(features, fan_in, cfg.initializer, cfg.dtype, name, cfg.bias)
-        hidden = gelu(layer(width, cfg.hidden, "ffn_in")(x_BLD))
-        if gated:
-            hidden = hidden * layer(width, cfg.hidden, "ffn_value")(x_BLD)
-        return layer(cfg.hidden, width, "ffn_out")(hidden)
+# Functions, not methods: what watches the calls of layers (`nn.intercept_methods`) shall see `__call__` alone.
+def _attention(
+    cfg: EncoderConfig,
+    window: int,
+    x_BLD: jax.Array,
+    mask_BL: jax.Array,
+    positions_RD: jax.Array | None,
+    queries: int,
+    deterministic: bool,
+) -> jax.Array:
+    """Returns what the attention of a layer gives, made inside the layer that calls this."""
+    shared = {"bias": cfg.bias, "window": window, "name": "attention"}
+    of_all = cfg.initializer, cfg.dtype, cfg.attention_kernel
+    if positions_RD is None:
+        rotary = RotaryAttention(cfg.heads, cfg.attention_dropout, *of_all, base=cfg.rotary_base, **shared)
+        return rotary(x_BLD, mask_BL, queries, deterministic)
+    attention = DisentangledAttention(
+        cfg.heads, cfg.max_distance, cfg.attention_dropout, cfg.dropout, *of_all, **shared
+    )
+    return attention(x_BLD, mask_BL, positions_RD, queries, deterministic)
+
+
+def _feed_forward(cfg: EncoderConfig, x_BLD: jax.Array) -> jax.Array:
+    """Returns what the feed-forward network of a layer gives, made inside the layer that calls this."""
+    gated = cfg.feed_forward == "geglu"
+    width = gated_width(cfg.ffn) if gated else cfg.ffn
+    layer = lambda features, fan_in, name: dense(features, fan_in, cfg.initializer, cfg.dtype, name, cfg.bias)
+    hidden = gelu(layer(width, cfg.hidden, "ffn_in")(x_BLD))
+    if gated:
+        hidden = hidden * layer(width, cfg.hidden, "ffn_value")(x_BLD)
+    return layer(cfg.hidden, width, "ffn_out")(hidden)
 
 
 class Encoder(nn.Module):
