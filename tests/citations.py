@@ -99,6 +99,7 @@ OTHERS = "|".join(
             "CharacterBERT",
         ),
         *("El Boukkouri", "Dao et al", "Pruthi"),
+        *("Su et al", "Sennrich", "Shazeer", "Xiong", "Pagnoni", "Bojanowski", "Warner"),
     )
 )
 NAMES = {key: paper.named for key, paper in PAPERS.items()} | {"other": OTHERS}

@@ -178,8 +178,8 @@ class HLMInference(_HLM):
         self._forward = jax.jit(lambda params, batch: applied(model, {"params": params})(batch).context_NWD)
         # As in `HLMPredictor`, values that depend on parameters only are computed once.
         positions_of = lambda hlm: hlm.inter_word.project_positions()
-        project = lambda params: model.apply({"params": params}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
-        self._positions = jax.jit(project)(self._params)
+        project = lambda params: model.apply({"params": params}, method=positions_of, mutable=PROJECTED)[1]
+        self._positions = jax.jit(project)(self._params).get(PROJECTED, {})
         self._context = jax.jit(
             lambda params, kept, *words: model.apply(
                 {"params": params, PROJECTED: kept}, *words, method="contextualize"

@@ -1,4 +1,4 @@
-"""Measures the words and operations of a training step, and writes the steps that a budget of words is worth.
+"""Measures the words and operations of a training step, and writes the steps that a budget of either is worth.
 
     python -m charlm.league.budget --config=configs/hlm_base.py:tiny --words=100000 --out=hlm.json
 
@@ -10,6 +10,7 @@ the words that a run reads for a step, times the words of its corpora by that sp
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_collections
@@ -17,8 +18,10 @@ from absl import flags
 
 from charlm import cli
 from charlm.core.durable import write_json
+from charlm.core.types import Json
 
 _WORDS = flags.DEFINE_integer("words", 1, "Words that the run is to see.", lower_bound=1)
+_FLOPS = flags.DEFINE_float("flops", 0.0, "Useful operations that the run may cost, instead; 0: words.", lower_bound=0)
 _OUT = flags.DEFINE_string("out", None, "File to write, JSON.", required=True)
 _SPLITTER = flags.DEFINE_string("splitter", "rules", "How words are counted, see text.splitter.")
 _BATCHES = flags.DEFINE_integer("batches", 20, "Number of batches that are measured.", lower_bound=2)
@@ -34,11 +37,21 @@ def main(config: ml_collections.ConfigDict) -> None:
     from charlm.league.measuring import measured, settings_of  # imported late, so that --help needs no JAX
 
     found = measured(config, _STAGE.value, _SPLITTER.value, _BATCHES.value)
-    steps = max(1, math.ceil(_WORDS.value / found["words_per_step"]))
+    steps = steps_of(found, _WORDS.value, _FLOPS.value)
     shares = {"eval": _EVALUATIONS.value, "checkpoint": _CHECKPOINTS.value, "log": _REPORTS.value}
     settings = settings_of(config, _STAGE.value, steps, _WARMUP.value, shares)
     Path(_OUT.value).parent.mkdir(parents=True, exist_ok=True)
-    write_json(_OUT.value, found | {"asked_words": _WORDS.value} | settings)
+    write_json(_OUT.value, found | {"asked_words": _WORDS.value, "asked_flops": _FLOPS.value} | settings)
+
+
+def steps_of(found: Mapping[str, Json], words: int, flops: float) -> int:
+    """Returns the steps, at least one, that see so many words or, if `flops` is not 0, cost so many operations.
+
+    Args:
+      found: as `charlm.league.measuring.measured` returns it.
+    """
+    asked, each = (flops, "flops_per_step") if flops else (words, "words_per_step")
+    return max(1, math.ceil(asked / found[each]))
 
 
 if __name__ == "__main__":

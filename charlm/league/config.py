@@ -13,9 +13,10 @@ from typing import NamedTuple
 import ml_collections
 
 from charlm.config import flatten, is_fine_tuning, load_config_file, no_config_file
-from charlm.core.keys import Key, count, defaults, natural, put, set_typed, share
+from charlm.core.keys import Key, amount, count, defaults, natural, put, set_typed, share
 from charlm.core.nearest import did_you_mean
 from charlm.core.types import Json, JsonObject
+from charlm.families.family import family
 from charlm.text.defences import parsed
 from charlm.text.noise import KINDS, Noise
 
@@ -31,6 +32,11 @@ KEYS: dict[str, Key] = {
     "corpora.heldout_fraction": share(0.02, "share of documents set aside when `heldout` is empty"),
     "corpora.splitter": Key("rules", "whose words are counted by the budget, whatever a system itself reads"),
     "budget.words": count(10_000_000, "words that a system of share 1 sees in pre-training, repeated ones too"),
+    "budget.flops": amount(0.0, "useful operations that a system of share 1 costs, instead of budget.words; 0: words"),
+    "pretraining.runs": count(1, "runs of pre-training of each system, of seeds 0, 1, ...; 1: of the config's seed"),
+    "pretraining.baseline": Key(
+        "", "without tasks: the system that others are compared with; empty: the first by name"
+    ),
     "budget.batches": count(20, "training batches from which the words of a step are measured"),
     "budget.warmup_share": share(0.1, "share of the steps in which the learning rate rises"),
     "budget.evaluations": count(5, "evaluations on held-out text"),
@@ -70,7 +76,14 @@ TASK_KEYS: dict[str, Key] = {
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_-]*")
 _CLAIM = re.compile(r"(\S+) ahead of (\S+) on (\S+)(?: under (\S+))?(?: by (\d+(?:\.\d+)?))?")
-_MAY_CHANGE = ("title", "claims", "robustness.samples", "robustness.batch_size")
+_MAY_CHANGE = (
+    "title",
+    "claims",
+    "pretraining.runs",
+    "pretraining.baseline",
+    "robustness.samples",
+    "robustness.batch_size",
+)
 _MAY_GROW = ("tuning.seeds", "robustness.noise")
 _SECTIONS = {"systems": SYSTEM, "tasks": TASK_KEYS}
 
@@ -150,6 +163,7 @@ def resolved(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
         for name, entry in config.systems.items():
             if not entry.behind:
                 entry.config = config_file(f"systems.{name}.config", entry.config, fine_tunes=False)
+    _check_without_tasks(config)
     for text in config.claims:
         claim_of(text, config)
     return config
@@ -205,8 +219,13 @@ def _check(config: ml_collections.ConfigDict) -> None:
             raise ValueError(f"unknown key {name} of a league{did_you_mean(name, KEYS)}")
         if name != "task":
             KEYS[name].check(name, value)
-    if not config.systems or not config.tasks:
-        raise ValueError("a league needs at least one of systems and one of tasks")
+    if not config.systems:
+        raise ValueError("a league needs at least one of systems")
+    if config.tasks and config.pretraining.runs > 1:
+        raise ValueError(
+            f"pretraining.runs={config.pretraining.runs}: a league with tasks has one run of pre-training a system, "
+            "expected 1"
+        )
     seeds = config.tuning.seeds
     if not seeds or len(set(seeds)) < len(seeds) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise ValueError(f"tuning.seeds={seeds}: expected different whole numbers from 0, at least one")
@@ -226,6 +245,20 @@ def _check(config: ml_collections.ConfigDict) -> None:
     for name, entry in config.tasks.items():
         if not entry.train:
             raise ValueError(f"tasks.{name}.train names no file")
+
+
+def _check_without_tasks(config: ml_collections.ConfigDict) -> None:
+    """Raises ValueError if there are no tasks and systems' losses on held-out text cannot be compared."""
+    baseline = config.pretraining.baseline
+    if baseline and (baseline not in config.systems or config.systems[baseline].behind):
+        near = did_you_mean(baseline, config.systems.keys())
+        raise ValueError(f"pretraining.baseline={baseline!r} is no trained system{near}")
+    trained = {name: load_config_file(entry.config) for name, entry in config.systems.items() if not entry.behind}
+    titles = {name: family(found.family).title for name, found in trained.items()}
+    if config.tasks or len(set(titles.values())) == 1:
+        return
+    named = ", ".join(f"{name} ({title})" for name, title in titles.items())
+    raise ValueError(f"a league without tasks compares losses, so its systems must be of one family, got {named}")
 
 
 def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_collections.ConfigDict) -> None:
@@ -292,6 +325,8 @@ def changes(old: JsonObject, new: JsonObject) -> list[str]:
             found.append(f"{name} is {now!r}, there {value!r}")
     entries = {".".join(name.split(".")[:2]) for name in before}
     for name, value in after.items():
+        if name in KEYS and name not in before and value == _stored(KEYS[name].default):
+            continue  # the workdir is from before there was such a key
         if name not in before and (name.split(".")[0] not in _SECTIONS or ".".join(name.split(".")[:2]) in entries):
             found.append(f"{name} is {value!r}, there it is not set")
     return _without_parts(found)
@@ -305,6 +340,10 @@ def _without_parts(found: Sequence[str]) -> list[str]:
         whole = name.split(".")[0] in _SECTIONS and line.endswith(" is gone")
         kept[f"{'.'.join(name.split('.')[:2])} is gone" if whole else line] = None
     return list(kept)
+
+
+def _stored(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _leaves(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:

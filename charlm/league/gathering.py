@@ -19,9 +19,10 @@ from charlm.core.types import JsonObject
 from charlm.core.version import __version__
 from charlm.league.config import claim_of
 from charlm.league.events import read_events
+from charlm.league.heldout import heldout_of
 from charlm.league.jobs import Job
 from charlm.league.places import Places
-from charlm.league.plan import ranked
+from charlm.league.plan import ranked, seeds_of
 from charlm.league.standing import CLEAN, NOISE, Draws, Estimate, answer, draws_of, over_tasks, ranks
 from charlm.metrics.compare import Metric
 from charlm.robustness.measure import RESULTS_FILE
@@ -45,6 +46,7 @@ scores           task (null: the mean over tasks), system, noise ("": clean; "no
                  high, rank, seeds (value of each run; of single tasks)
 differences      task, noise ("" and "noise"), a, b, value, low, high: a minus b
 claims           text, verdict, value, low, high
+heldout          of a league without tasks: system, seeds, metrics (of each finished run, after its last step)
 missing          names of jobs that are not done; the figures they would give are left out
 events           the log of the league
 """
@@ -84,6 +86,7 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
         "scores": scores,
         "differences": [entry for name, draws in drawn.items() for entry in _differences(name, draws)],
         "claims": [{"text": one.claim.text, "verdict": one.verdict} | _interval(one.difference) for one in claims],
+        "heldout": [] if config.tasks else heldout_of(config, places),
         "missing": [job.name for job in jobs if not job.finished()],
         "events": read_events(places.events),
     }
@@ -155,10 +158,11 @@ def _system(config: ml_collections.ConfigDict, places: Places, name: str) -> Jso
     said |= {key: entry[key] for key in ("behind", "defence", "start")}
     if entry.behind:
         return said
-    own = spent(places, name)
+    seed = seeds_of(config)[0]
+    own = spent(places, name, seed)
     chain, at = [own], entry.start
     while at:
-        chain.append(spent(places, at))
+        chain.append(spent(places, at, seed))
         at = config.systems[at].start
     for key in ("words", "flops"):
         values = [one.get(key) for one in chain]
@@ -169,8 +173,8 @@ def _system(config: ml_collections.ConfigDict, places: Places, name: str) -> Jso
     return said | own
 
 
-def spent(places: Places, name: str) -> JsonObject:
-    """Returns what a system has cost in pre-training so far; {} before its budget is measured.
+def spent(places: Places, name: str, seed: int | None = None) -> JsonObject:
+    """Returns what a run of a system has cost in pre-training so far; {} before its budget is measured.
 
     Words and operations are those of the lines of metrics: the mean of a step, times the steps that were taken.
     """
@@ -178,7 +182,7 @@ def spent(places: Places, name: str) -> JsonObject:
         budget = read_object(places.budget(name))
     except (OSError, ValueError):
         return {}
-    root = places.model(name)
+    root = places.model(name, seed)
     stages = sorted(path for path in root.glob("*") if checkpoints.STAGE.fullmatch(path.name)) if root.is_dir() else []
     found: JsonObject = {key: budget[key] for key in ("parameters", "corpus_words")}
     found |= {"words": None, "flops": None, "steps": None, "seconds": 0.0}

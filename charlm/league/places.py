@@ -41,9 +41,10 @@ class Places(NamedTuple):
         """The measured words and operations of a step, and the settings that follow."""
         return self.root / "budgets" / f"{system}.json"
 
-    def model(self, system: str) -> Path:
-        """The run of pre-training."""
-        return self.root / "models" / system
+    def model(self, system: str, seed: int | None = None) -> Path:
+        """The run of pre-training; with a seed, one of several."""
+        folder = self.root / "models" / system
+        return folder if seed is None else folder / f"seed_{seed}"
 
     def tuned(self, task: str, system: str, seed: int) -> Path:
         """The run of fine-tuning."""

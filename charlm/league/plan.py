@@ -50,6 +50,12 @@ def trained(config: ml_collections.ConfigDict) -> list[str]:
     return found
 
 
+def seeds_of(config: ml_collections.ConfigDict) -> list[int | None]:
+    """Returns the seeds of the runs of pre-training of each system; None: the seed of its config."""
+    runs = config.pretraining.runs
+    return [None] if runs == 1 else list(range(runs))
+
+
 def ranked(config: ml_collections.ConfigDict) -> list[str]:
     """Returns the systems that the report ranks."""
     return [name for name, entry in config.systems.items() if entry.behind or entry.ranked]
@@ -84,7 +90,8 @@ def _splits(config: ml_collections.ConfigDict, places: Places) -> Iterable[Job]:
 def _systems(config: ml_collections.ConfigDict, places: Places) -> Iterable[Job]:
     for name in trained(config):
         entry = config.systems[name]
-        needs = [f"{TRAIN}/{entry.start}"] if entry.start else []
+        seeds = seeds_of(config)
+        needs = [_training(entry.start, seeds[0])] if entry.start else []
         flags = _flags(config, entry, places, name)
         if entry.subwords:
             out = places.subwords(name)
@@ -93,22 +100,33 @@ def _systems(config: ml_collections.ConfigDict, places: Places) -> Iterable[Job]
             yield Job(job, (), lambda line=line: line, lambda out=out: done.has_subwords(out))
             needs.append(job)
             flags.append(f"--config.text.tokenizer={out}")
-        if entry.start:
-            flags.append(f"--config.init_from={places.model(entry.start)}")
-        budget = places.budget(name)
+        started = {seed: _start(places, entry, seed) for seed in seeds}
+        budget, measured = places.budget(name), [*flags, *started[seeds[0]]]
         yield Job(
             f"{BUDGET}/{name}",
             tuple(needs),
-            lambda flags=flags, entry=entry, out=budget: _budget(config, entry, flags, out),
+            lambda flags=measured, entry=entry, out=budget: _budget(config, entry, flags, out),
             lambda out=budget: done.has_budget(out),
         )
-        model = places.model(name)
-        yield Job(
-            f"{TRAIN}/{name}",
-            (f"{BUDGET}/{name}",),
-            lambda flags=flags, out=budget, model=model: _train(flags, out, model),
-            lambda out=budget, model=model: done.is_trained(out, model),
-        )
+        for seed in seeds:
+            own = [*flags, *started[seed], *([] if seed is None else [f"--config.seed={seed}"])]
+            model, before = places.model(name, seed), [_training(entry.start, seed)] if entry.start and seed else []
+            yield Job(
+                _training(name, seed),
+                (f"{BUDGET}/{name}", *before),
+                lambda flags=own, out=budget, model=model: _train(flags, out, model),
+                lambda out=budget, model=model: done.is_trained(out, model),
+            )
+
+
+def _start(places: Places, entry: ml_collections.ConfigDict, seed: int | None) -> list[str]:
+    """Returns the flag that names the model which a run starts from; [] if it starts from nothing."""
+    return [f"--config.init_from={places.model(entry.start, seed)}"] if entry.start else []
+
+
+def _training(system: str, seed: int | None) -> str:
+    """Returns the name of the job that pre-trains a system."""
+    return f"{TRAIN}/{system}" + ("" if seed is None else f"/{seed}")
 
 
 def _flags(config: ml_collections.ConfigDict, entry: ml_collections.ConfigDict, places: Places, name: str) -> list[str]:
@@ -126,7 +144,8 @@ def _budget(
 ) -> list[str]:
     cfg = config.budget
     own = {
-        "words": max(1, round(cfg.words * entry.share)), "splitter": config.corpora.splitter, "batches": cfg.batches,
+        "words": max(1, round(cfg.words * entry.share)), "flops": cfg.flops * entry.share,
+        "splitter": config.corpora.splitter, "batches": cfg.batches,
         "stage": entry.stage, "warmup_share": cfg.warmup_share, "evaluations": cfg.evaluations,
         "checkpoints": cfg.checkpoints, "reports": cfg.reports, "out": out,
     }  # fmt: skip

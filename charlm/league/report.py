@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from charlm.core.types import JsonObject
 from charlm.league.events import BEGIN
 from charlm.league.gathering import missing_lines
+from charlm.league.heldout import measure_of, minus_first, spread
 from charlm.league.standing import CLEAN, NOISE, UNKNOWN
 
 NOTHING = "–"  # the cell of a value that was not measured
@@ -68,7 +69,15 @@ def sections_of(results: JsonObject) -> list[Section]:
       results: as `charlm.league.gathering.gathered` returns them.
     """
     view = View(results)
-    found = [_standing(view), _claims(view), _cost(view), *_noises(view), _differences(view), _how(view)]
+    found = [
+        _standing(view),
+        _heldout(view),
+        _claims(view),
+        _cost(view),
+        *_noises(view),
+        _differences(view),
+        _how(view),
+    ]
     return [section for section in found if section.blocks]
 
 
@@ -137,6 +146,42 @@ def _standing(view: View) -> Section:
     if len(section.blocks) > bool(view.results["missing"]):
         section.blocks.extend([INTERVALS, RANKS])
     return section
+
+
+def _heldout(view: View) -> Section:
+    """Returns the losses on held-out text of a league without tasks, each over the seeds of pre-training."""
+    entries = [entry for entry in view.results.get("heldout", []) if entry["metrics"]]
+    if not entries:
+        return Section("Held-out text")
+    measure, accuracies = measure_of(entries), sorted(name for name in entries[0]["metrics"][0] if "accuracy" in name)
+    rows = []
+    for entry in entries:
+        one, runs = view.systems[entry["system"]], entry["metrics"]
+        apart = minus_first(entries, entry, measure) if entry is not entries[0] else []
+        rows.append([
+            one["title"],
+            _spread([metrics[measure] for metrics in runs], 4),
+            _spread(apart, 4, signed=True) if apart else NOTHING,
+            *(_spread([100 * metrics[name] for metrics in runs if name in metrics], 2) for name in accuracies),
+            str(len(runs)), _count(one.get("steps")), _flops(one.get("flops")), _count(one.get("words")),
+        ])  # fmt: skip
+    first = view.named(entries[0]["system"])
+    caption = (
+        f"{measure} on held-out text after the last step, less is better: the mean over runs of different seeds and, "
+        f"behind ±, their standard deviation; the difference from {first}, of runs with equal seeds, likewise; "
+        "accuracies in hundredths; steps, operations and words of the first run."
+    )
+    head = ["system", measure, f"minus {first}", *accuracies, "runs", "steps", "FLOPs", "words"]
+    return Section("Held-out text", [Table(caption, head, rows)])
+
+
+def _spread(values: Sequence[float], digits: int, signed: bool = False) -> str:
+    """Returns "3.4120 ± 0.0100" for values; a single one stands alone."""
+    if not values:
+        return NOTHING
+    mean, apart = spread(values)
+    sign = "+" if signed else ""
+    return f"{mean:{sign}.{digits}f}" + ("" if apart is None else f" ± {apart:.{digits}f}")
 
 
 def _claims(view: View) -> Section:
@@ -227,11 +272,15 @@ def _differences(view: View) -> Section:
 
 def _how(view: View) -> Section:
     config = view.results["config"]
-    blocks: list[str | Table | Folded] = [
-        f"charlm {view.results['charlm']}. Every system reads {config['budget']['words']:,} words times its share of "
-        f"{', '.join(config['corpora']['train'])}; fine-tuning has the seeds "
-        f"{', '.join(map(str, config['tuning']['seeds']))}; each noise is drawn {config['robustness']['draws']} times."
-    ]
+    flops, text = config["budget"].get("flops", 0), ", ".join(config["corpora"]["train"])
+    budget = f"costs {flops:.2e} useful operations" if flops else f"reads {config['budget']['words']:,} words"
+    tuning = (
+        f"fine-tuning has the seeds {', '.join(map(str, config['tuning']['seeds']))}; each noise is drawn "
+        f"{config['robustness']['draws']} times."
+    )
+    said = tuning if view.results["tasks"] else "nothing is fine-tuned."
+    start = f"charlm {view.results['charlm']}. Every system {budget} times its share, of {text}; {said}"
+    blocks: list[str | Table | Folded] = [start]
     settings = [
         f"{name}: {entry['config']} {' '.join(entry['set'])}".rstrip()
         for section in ("systems", "tasks")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from charlm.nn.embed import dense
+from charlm.nn.embed import Dense, dense
 from charlm.nn.kernels import attend, choose_tiled, product, this_machine
 from charlm.nn.masks import numbers_texts, visible_keys
 from charlm.nn.sizes import is_symbolic
@@ -91,6 +91,8 @@ class DisentangledAttention(nn.Module):
       position_dropout: dropout rate of the table of relative positions, drawn once per call (He et al., 2021, as
         released).
       kernel: one of `charlm.nn.kernels.KERNELS`.
+      bias: whether the projections add a bias.
+      window: positions on each side that a query sees; 0: all. Scores outside are computed and hidden.
     """
 
     heads: int
@@ -100,6 +102,8 @@ class DisentangledAttention(nn.Module):
     initializer: str
     dtype: DTypeLike
     kernel: str = "auto"
+    bias: bool = True
+    window: int = 0
 
     @nn.compact
     def __call__(
@@ -124,8 +128,8 @@ class DisentangledAttention(nn.Module):
             R = int(rows[-1]) + 1
         reads, drops = self.is_mutable_collection("intermediates"), self.attention_dropout > 0 and not deterministic
         of_head = jax.ShapeDtypeStruct((queries, K), self.dtype)
-        # The tiles know masks of keys alone: rows that texts share are the reference's.
-        may = not (any_length or numbers_texts(mask_BL))
+        # The tiles know masks of keys alone: rows that texts share, and windows, are the reference's.
+        may = not (any_length or numbers_texts(mask_BL) or self.window)
         tiled = may and choose_tiled(self.kernel, this_machine(), of_head, L, reads)
         if tiled and not self.is_initializing():
             table_RD = positions_RD, first, first + R
@@ -153,7 +157,8 @@ class DisentangledAttention(nn.Module):
                 to_key = skew(spread(to_position[:, :, start:stop], R - 1 - used[::-1]), L)
                 from_key = skew(spread(from_position, used), stop - start).swapaxes(-1, -2)
             return attend(
-                self.kernel, query[:, :, start:stop], key, value, visible_keys(mask_BL, slice(start, stop))[None],
+                self.kernel, query[:, :, start:stop], key, value,
+                visible_keys(mask_BL, slice(start, stop), self.window)[None],
                 biases=(to_key, from_key), scale=1 / math.sqrt(3 * K), drop=drop, probabilities=reads,
             )  # fmt: skip
 
@@ -163,7 +168,10 @@ class DisentangledAttention(nn.Module):
             self.sow("intermediates", "probs", jnp.concatenate(probs, axis=2).swapaxes(0, 1))
         mixed = jnp.concatenate(mixed, axis=2).transpose(1, 2, 0, 3).reshape(B, queries, D)
         self.sow("intermediates", "mixed", mixed)
-        return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
+        return self._dense(D, "output")(mixed)
+
+    def _dense(self, D: int, name: str) -> Dense:
+        return dense(D, D, self.initializer, self.dtype, name, self.bias)
 
     def _by_tiles(
         self,
@@ -176,7 +184,7 @@ class DisentangledAttention(nn.Module):
     ) -> jax.Array:
         """Returns what `__call__` does, by `tiled_attention`; `table` has positions_RD and the range of rows in use."""
         D = x_BLD.shape[-1]
-        project = lambda name, x: dense(D, D, self.initializer, self.dtype, name=name)(x)
+        project = lambda name, x: self._dense(D, name)(x)
         query_BQD = project("query", x_BLD[:, :queries])
         key_BLD, value_BLD = project("key", x_BLD), project("value", x_BLD)
         pos_key_HRK, pos_query_HRK = self._project_positions(*table, deterministic)
@@ -195,12 +203,12 @@ class DisentangledAttention(nn.Module):
             chip=this_machine().tiles,
             interpret=this_machine().platform == "cpu",
         )
-        return dense(D, D, self.initializer, self.dtype, name="output")(mixed)
+        return self._dense(D, "output")(mixed)
 
     def _project(self, name: str, x: jax.Array) -> jax.Array:
         """Returns a projection of states [..., D] as [H, N, K]."""
         D = x.shape[-1]
-        y = dense(D, D, self.initializer, self.dtype, name=name)(x)
+        y = self._dense(D, name)(x)
         return y.reshape(-1, self.heads, D // self.heads).swapaxes(0, 1)
 
     def _project_positions(

@@ -1,4 +1,4 @@
-"""Embeddings of characters and relative positions, and what all layers share: initialisers, Dense, LayerNorm, GELU.
+"""Embeddings of characters and relative positions, and what all layers share: initialisers, Dense, norms, GELU.
 
 Open it to change how parameters are initialised, or how tables of word vectors are read by position.
 """
@@ -17,6 +17,7 @@ from flax.core import Scope
 from jax.typing import DTypeLike
 
 from charlm.nn.kernels import summed_in_float32, this_machine
+from charlm.nn.ngrams import ngram_rows
 from charlm.nn.products import matmul, rounds_for_speed
 
 Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> an array
@@ -76,6 +77,10 @@ class LayerNorm(Held, nn.LayerNorm):
     """`nn.LayerNorm`, see `layer_norm`."""
 
 
+class RMSNorm(Held, nn.RMSNorm):
+    """`nn.RMSNorm`, see `norm_layer`."""
+
+
 class Embed(Held, nn.Embed):
     """`nn.Embed`."""
 
@@ -104,14 +109,29 @@ class Dense(Held, nn.Module):
         return y.astype(self.dtype)
 
 
-def dense(features: int, fan_in: int, initializer: str, dtype: DTypeLike, name: str | None = None) -> Dense:
+def dense(
+    features: int, fan_in: int, initializer: str, dtype: DTypeLike, name: str | None = None, bias: bool = True
+) -> Dense:
     """Returns a Dense layer [..., fan_in] -> [..., features] with the named initialisation."""
-    return Dense(features, dtype, kernel_init(initializer), bias_init(initializer, fan_in), name=name)
+    return Dense(features, dtype, kernel_init(initializer), bias_init(initializer, fan_in), bias, name=name)
 
 
 def layer_norm(epsilon: float, dtype: DTypeLike, name: str | None = None) -> LayerNorm:
     """Returns a LayerNorm with float32, two-pass statistics (the one-pass variance loses digits)."""
     return LayerNorm(epsilon=epsilon, dtype=dtype, use_fast_variance=False, name=name)
+
+
+def norm_layer(kind: str, epsilon: float, dtype: DTypeLike, bias: bool = True, name: str | None = None) -> nn.Module:
+    """Returns the normalisation of states [..., D] over D, with float32 statistics and a learned scale.
+
+    Args:
+      kind: "layer": LayerNorm, `layer_norm`; "rms": x / sqrt(mean(x^2) + epsilon), which neither subtracts the mean nor
+        has a bias (Zhang and Sennrich, 2019, RMSNorm, section 4).
+      bias: whether a LayerNorm adds a learned bias.
+    """
+    if kind == "rms":
+        return RMSNorm(epsilon=epsilon, dtype=dtype, name=name)
+    return LayerNorm(epsilon=epsilon, dtype=dtype, use_bias=bias, use_fast_variance=False, name=name)
 
 
 def sinusoids(length: int, width: int) -> np.ndarray:
@@ -166,10 +186,42 @@ def _rounded_gelu_backward(x: jax.Array, grad: jax.Array) -> tuple[jax.Array]:
 _rounded_gelu.defvjp(_rounded_gelu_forward, _rounded_gelu_backward)
 
 
+class NGramEmbed(Held, nn.Module):
+    """Character ids [..., C] -> for each slot the sum of the rows of the n-grams that end there, float32 [..., C, D].
+
+    Slots at which no n-gram ends get zeros. Rows begin as zeros, so an n-gram that training never saw says nothing
+    (unless it shares its row), and a new model computes what it would without them.
+
+    Attributes:
+      rows: rows of the table that all sizes share.
+      hidden: the width D.
+      sizes: slots of the n-grams.
+    """
+
+    rows: int
+    hidden: int
+    sizes: tuple[int, ...]
+
+    @nn.compact
+    def __call__(self, chars: jax.Array) -> jax.Array:
+        """Returns the sums; `chars` are integers, 0 pads."""
+        table_RD = self.param("embedding", nn.initializers.zeros, (self.rows, self.hidden), jnp.float32)
+        total = jnp.zeros((*chars.shape, self.hidden), jnp.float32)
+        for size in self.sizes:
+            row, there = ngram_rows(chars, size, self.rows)
+            total += jnp.where(there[..., None], table_RD[row], 0)
+        return total
+
+
 class CharEmbed(nn.Module):
     """Character ids [..., C] -> LayerNorm(table[id]) [..., C, D]; no position and no segment (HLM, section 3.5).
 
     Lookup and LayerNorm run in float32, because the gradient of a frequent character sums many thousands of rows.
+
+    Attributes:
+      norm, bias: of the norm, see `norm_layer`.
+      ngrams: rows of the table of character n-grams, which are added before the norm; 0: none are.
+      ngram_sizes: see `NGramEmbed`.
     """
 
     vocab_size: int
@@ -178,11 +230,19 @@ class CharEmbed(nn.Module):
     dropout: float
     initializer: str
     dtype: DTypeLike
+    norm: str = "layer"
+    bias: bool = True
+    ngrams: int = 0
+    ngram_sizes: tuple[int, ...] = ()
 
     @nn.compact
     def __call__(self, chars: jax.Array, deterministic: bool) -> jax.Array:
+        """Returns the vectors in `dtype`."""
         table = Embed(self.vocab_size, self.hidden, embedding_init=table_init(self.initializer), name="table")
-        x = layer_norm(self.epsilon, jnp.float32, name="norm")(table(chars.astype(jnp.int32)))
+        x = table(chars.astype(jnp.int32))
+        if self.ngrams:
+            x += NGramEmbed(self.ngrams, self.hidden, self.ngram_sizes, name="ngrams")(chars)
+        x = norm_layer(self.norm, self.epsilon, jnp.float32, self.bias, name="norm")(x)
         return nn.Dropout(self.dropout)(x, deterministic=deterministic).astype(self.dtype)
 
 
@@ -196,11 +256,14 @@ class RelativeTable(Held, nn.Module):
     hidden: int
     epsilon: float
     initializer: str
+    norm: str = "layer"
+    bias: bool = True
 
     @nn.compact
     def __call__(self) -> jax.Array:
+        """Returns the table, float32."""
         table = self.param("embedding", table_init(self.initializer), (2 * self.buckets, self.hidden), jnp.float32)
-        return layer_norm(self.epsilon, jnp.float32, name="norm")(table)
+        return norm_layer(self.norm, self.epsilon, jnp.float32, self.bias, name="norm")(table)
 
 
 def gather_words(table_SUD: jax.Array, index_SBW: jax.Array) -> jax.Array:

@@ -24,14 +24,19 @@ def real_positions(mask_BL: jax.Array) -> jax.Array:
     return mask_BL != 0 if numbers_texts(mask_BL) else mask_BL
 
 
-def visible_keys(mask_BL: jax.Array, queries: slice = slice(None)) -> jax.Array:
-    """Returns which keys the positions `queries` see: bool [B, 1, N] or, with numbered texts, [B, queries, N].
+def visible_keys(mask_BL: jax.Array, queries: slice = slice(None), window: int = 0) -> jax.Array:
+    """Returns which keys the positions `queries` see: bool [B, 1, N] or [B, queries, N].
 
-    What a query at padding sees has no meaning.
+    The latter with numbered texts or a window. What a query at padding sees has no meaning.
+
+    Args:
+      window: keys on each side of a query that it sees; 0: all of its text.
     """
-    if not numbers_texts(mask_BL):
-        return mask_BL[:, None, :]
-    return mask_BL[:, queries, None] == mask_BL[:, None, :]
+    seen = mask_BL[:, None, :] if not numbers_texts(mask_BL) else mask_BL[:, queries, None] == mask_BL[:, None, :]
+    if not window:
+        return seen
+    place_L = jnp.arange(mask_BL.shape[1])
+    return seen & (jnp.abs(place_L[queries, None] - place_L[None]) <= window)[None]
 
 
 def counted(is_counted_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from charlm.config import CARRIED, load_config_file
+from charlm.config import CARRIED, flatten, load_config_file
 from charlm.league.config import (
     add_system,
     add_task,
@@ -46,6 +46,26 @@ def test_the_leagues_that_charlm_carries_are_whole(variant):
     assert {"bert", "hlm", "charbert", "roberta"} <= set(found.systems)
 
 
+@pytest.mark.parametrize("variant", ["", "tiny", "base"])
+def test_the_ablation_has_each_change_alone_and_all_of_them_together(variant):
+    config = load_config_file(f"{CARRIED / 'hlm_ablation.py'}:{variant}".removesuffix(":"))
+    set_key(config, "data.folder=data")
+    found = resolved(config)
+    models = {}
+    for name, entry in found.systems.items():
+        own = flatten(load_config_file(entry.config))
+        for setting in entry["set"]:
+            key, _, value = setting.partition("=")
+            own[key] = type(own[key])(value) if not isinstance(own[key], bool) else value == "True"
+        models[name] = {key: value for key, value in own.items() if key.startswith("model.")}
+    paper = models.pop(found.pretraining.baseline)
+    changes = {name: {k: v for k, v in own.items() if v != paper[k]} for name, own in models.items()}
+    together = changes.pop("together")
+    assert all(len(own) == 1 for own in changes.values())
+    assert {key: value for own in changes.values() for key, value in own.items()} == together
+    assert len(together) == len(changes) == 7
+
+
 def test_folder_noise_and_configs_are_resolved():
     found = resolved(league())
     assert found.tasks.pos.train == ("data/pos.conllu",)
@@ -79,6 +99,49 @@ def test_a_mistake_is_named(change, message):
         change(config)
     with pytest.raises(ValueError, match=re.escape(message)):
         resolved(config)
+
+
+def without_tasks(**systems):
+    """A league of two HLMs that are compared by their losses."""
+    config = get_config()
+    for name in ("a", "b"):
+        add_system(config, name, config="hlm_base:tiny", **systems.get(name, {}))
+    config.pretraining.runs = 2
+    return config
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.__setattr__("systems", type(c)()), "a league needs at least one of systems"),
+        (lambda c: c.pretraining.update(baseline="c"), "pretraining.baseline='c' is no trained system"),
+        (lambda c: c.pretraining.update(runs=0), "pretraining.runs=0 must be at least 1"),
+        (lambda c: c.budget.update(flops=-1.0), "budget.flops=-1.0 must not be negative"),
+        (
+            lambda c: c.systems.a.update(config="charbert_base:tiny"),
+            "its systems must be of one family, got a (CharBERT), b (HLM)",
+        ),
+        (
+            lambda c: add_task(c, "pos", config="tag:tiny", train=("x.conllu",)),
+            "pretraining.runs=2: a league with tasks has one run of pre-training a system, expected 1",
+        ),
+    ],
+)
+def test_a_mistake_of_a_league_without_tasks_is_named(change, message):
+    config = without_tasks()
+    with config.unlocked():
+        change(config)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        resolved(config)
+
+
+def test_a_workdir_from_before_there_was_a_key_goes_on():
+    before = stored(league())
+    del before["pretraining"], before["budget"]["flops"]
+    assert changes(before, stored(league())) == []
+    more = league()
+    more.budget.flops = 5.0
+    assert changes(before, stored(more)) == ["budget.flops is 5.0, there it is not set"]
 
 
 def test_an_unknown_key_of_a_system_is_named():

@@ -15,6 +15,8 @@ from jax.typing import DTypeLike
 from charlm.nn.choices import InitializerName, Kernel
 from charlm.nn.transformer import EncoderConfig
 
+BETWEEN_WORDS = ("position", "rotary_base", "local_words", "global_every")  # a word is too short for these
+
 
 @dataclasses.dataclass(frozen=True)
 class HLMConfig:
@@ -43,17 +45,32 @@ class HLMConfig:
     epsilon: float = 1e-7  # of the LayerNorms of embeddings and encoders (the released code)
     attention_kernel: Kernel = "auto"
     scan_layers: bool = False
+    position: Literal["disentangled", "rotary"] = "disentangled"
+    rotary_base: float = 10_000.0
+    norm_position: Literal["post", "pre"] = "post"
+    norm: Literal["layer", "rms"] = "layer"
+    feed_forward: Literal["gelu", "geglu"] = "gelu"
+    bias: bool = True
+    ngrams: int = 0
+    ngram_sizes: tuple[int, ...] = (3, 4, 5)
+    local_words: int = 0
+    global_every: int = 3
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
             raise ValueError(f"model.hidden={self.hidden} is not a multiple of model.heads={self.heads}")
+        if self.position == "rotary" and self.hidden // self.heads % 2:
+            raise ValueError(
+                f"model.position=rotary turns pairs of columns, but a head has {self.hidden // self.heads}: expected "
+                f"an even model.hidden / model.heads, got {self.hidden} / {self.heads}"
+            )
 
     def encoder(self, layers: int, ffn: int, max_distance: int) -> EncoderConfig:
-        """Returns the configuration of one of the three encoders."""
+        """Returns the configuration of one of the three encoders, as inside words: disentangled, without a window."""
         shared = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(EncoderConfig)
-            if hasattr(self, field.name)
+            if hasattr(self, field.name) and field.name not in BETWEEN_WORDS
         }
         return EncoderConfig(layers=layers, ffn=ffn, max_distance=max_distance, **shared)
 
@@ -65,7 +82,8 @@ class HLMConfig:
     @property
     def inter(self) -> EncoderConfig:
         """The inter-word encoder (section 3.2)."""
-        return self.encoder(self.inter_layers, self.inter_ffn, self.max_relative_words)
+        own = {name: getattr(self, name) for name in BETWEEN_WORDS}
+        return dataclasses.replace(self.encoder(self.inter_layers, self.inter_ffn, self.max_relative_words), **own)
 
     @property
     def head(self) -> EncoderConfig:

@@ -65,7 +65,9 @@ def _encoder(theirs: str, ours: str) -> list[Rule]:
         rules += dense_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
     for part, name in _LAYER_NORM.items():
         rules += norm_rules(f"{theirs}.layer.{{n}}.{part}", f"{ours}/layer_{{n}}/{name}")
-    return rules
+    # Parts that the released code does not have; charlm's own names serve when a model gets another head.
+    rules += dense_rules(f"{theirs}.layer.{{n}}.ffn_value", f"{ours}/layer_{{n}}/ffn_value")
+    return rules + norm_rules(f"{theirs}.norm", f"{ours}/norm")
 
 
 def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
@@ -75,6 +77,7 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
     """
     table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
     table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
+    table.append(Rule("hlm_model.ngrams.weight", "hlm/embed/ngrams/embedding"))
     if head != MASKED_LM and label_head == "paper":
         for theirs in ("local_layer_first", "global_layer"):
             table += _encoder(f"{_STACK}{theirs}", _ENCODERS[theirs])

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from charlm.core.flops import TRAINING, TotalLengths, full_lengths, layer, lengths_of
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
+from charlm.nn.transformer import gated_width
 
 
 class BatchLengths(NamedTuple):
@@ -46,15 +47,32 @@ def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
 def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:
     """Returns the forward operations of all layers: within words, between words, and the head's over characters."""
     D, table, masked, words, labels = config.hidden, *lengths
-    P = config.position_buckets
-    stack = lambda layers, x, ffn: layers * layer(x.total, x.total, x.squares, D, ffn, P)
-    flops = stack(config.intra_layers - 1, table + masked, config.intra_ffn) + stack(1, masked, config.intra_ffn)
+    P, ffn = config.position_buckets, feed_forward_width(config, config.intra_ffn)
+    stack = lambda layers, x: layers * layer(x.total, x.total, x.squares, D, ffn, P)
+    flops = stack(config.intra_layers - 1, table + masked) + stack(1, masked)
     if config.aggregation == "word_cls":  # the last layer asks for slot 0 alone
-        flops += layer(table.total, table.rows, table.total, D, config.intra_ffn, P)
+        flops += layer(table.total, table.rows, table.total, D, ffn, P)
     else:
-        flops += stack(1, table, config.intra_ffn)
-    flops += stack(config.inter_layers, words, config.inter_ffn) + stack(config.head_layers, labels, config.intra_ffn)
-    return flops
+        flops += stack(1, table)
+    return flops + between_words(config, words) + stack(config.head_layers, labels)
+
+
+def between_words(config: HLMConfig, words: TotalLengths) -> float:
+    """Returns the forward operations of the layers between words, of which local ones score what they see alone.
+
+    Rotary positions are no products, so they cost nothing here. Scores within a window are counted as if every word had
+    a whole window beside it.
+    """
+    buckets = config.position_buckets if config.position == "disentangled" else 0
+    ffn, encoder = feed_forward_width(config, config.inter_ffn), config.inter
+    windows = [encoder.window(n) for n in range(config.inter_layers)]
+    pairs = [min(words.squares, (2 * w + 1) * words.total) if w else words.squares for w in windows]
+    return sum(layer(words.total, words.total, seen, config.hidden, ffn, buckets) for seen in pairs)
+
+
+def feed_forward_width(config: HLMConfig, ffn: int) -> int:
+    """Returns the width of the layer of two matrices that costs as much as the config's feed-forward layer."""
+    return ffn if config.feed_forward == "gelu" else 3 * gated_width(ffn) // 2
 
 
 def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from charlm.data.word_batch import MaskedWords
 from charlm.families.hlm.config import HLMConfig
-from charlm.nn.embed import dense, kernel_init, layer_norm
+from charlm.nn.embed import dense, kernel_init, norm_layer
 from charlm.nn.kernels import product
 from charlm.nn.transformer import Encoder
 
@@ -31,8 +31,8 @@ class IntraWordHead(nn.Module):
     def setup(self) -> None:
         cfg = self.config
         if cfg.wiring == "reference":
-            self.projection = dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
-            self.projection_norm = layer_norm(HEAD_EPSILON, cfg.dtype)
+            self.projection = dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype, bias=cfg.bias)
+            self.projection_norm = norm_layer(cfg.norm, HEAD_EPSILON, cfg.dtype, cfg.bias)
             self.dropout = nn.Dropout(cfg.dropout)
         if cfg.head_layers:
             self.encoder = Encoder(cfg.head)
@@ -94,8 +94,8 @@ class CharPredictionHead(IntraWordHead):
         super().setup()
         cfg = self.config
         if cfg.head_transform:
-            self.transform = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype)
-            self.transform_norm = layer_norm(HEAD_EPSILON, cfg.dtype)
+            self.transform = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype, bias=cfg.bias)
+            self.transform_norm = norm_layer(cfg.norm, HEAD_EPSILON, cfg.dtype, cfg.bias)
         self.output_kernel = self.param("output_kernel", kernel_init(cfg.initializer), (cfg.hidden, cfg.vocab_size))
         self.output_bias = self.param("output_bias", nn.initializers.zeros, (cfg.vocab_size,))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ml_collections
 
-from charlm.core.keys import Key, count
+from charlm.core.keys import Key, amount, count, natural
 from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, VOCAB_SIZE
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
@@ -41,6 +41,25 @@ KEYS: dict[str, Key] = {
     "model.word_residual": Key(False, "add r_i to w_i (appendix A.3)"),
     "model.head_transform": Key(True,
         "fully connected layer (Linear, GELU, LayerNorm) before the softmax (section 3.3)"),
+    "model.position": Key("disentangled",
+        'positions between words: "disentangled" (section 3.5), or "rotary" (Su et al., 2021), for fused kernels',
+        ("disentangled", "rotary")),
+    "model.rotary_base": amount(10_000.0, '"rotary": the slowest angle turns once in about 2 pi times so many words'),
+    "model.norm_position": Key("post",
+        '"post": a norm after each residual sum (the paper); "pre": before each sublayer, and one at the end',
+        ("post", "pre")),
+    "model.norm": Key("layer",
+        '"layer": LayerNorm; "rms": RMSNorm, without mean and bias (Zhang and Sennrich, 2019)', ("layer", "rms")),
+    "model.feed_forward": Key("gelu",
+        '"gelu", or "geglu" (Shazeer, 2020), of two thirds of the width, so of as many parameters', ("gelu", "geglu")),
+    "model.bias": Key(True,
+        "biases of linear layers and LayerNorms; the output layer keeps its own, and so do heads for labels"),
+    "model.ngrams": natural(0,
+        "rows of a table of hashed character n-grams, added to the characters they end at; 0: none"),
+    "model.ngram_sizes": Key((3, 4, 5), "slots of these n-grams, [WORD_CLS] included"),
+    "model.local_words": natural(0,
+        "words on each side that a local layer between words sees; 0: every layer sees all words"),
+    "model.global_every": count(3, "with local_words: one of so many layers sees all words, the first of them"),
 }  # fmt: skip
 
 
@@ -56,3 +75,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
         )
     if not 3 <= model.char_slots <= 256:
         raise ValueError(f"model.char_slots={model.char_slots} must lie in [3, 256]")
+    if model.rotary_base <= 1:
+        raise ValueError(f"model.rotary_base={model.rotary_base} must be more than 1")
+    sizes = tuple(model.ngram_sizes)
+    right = all(isinstance(size, int) and 2 <= size <= model.char_slots for size in sizes)
+    if not sizes or not right or len(set(sizes)) < len(sizes):
+        raise ValueError(
+            f"model.ngram_sizes={sizes}: expected different whole numbers from 2 to model.char_slots={model.char_slots}"
+        )

@@ -4,7 +4,8 @@ Open it to change how characters become words, and how words get context. Read t
 figure 1. Notable choices:
   - a batch holds tables of distinct words (`charlm.data.word_batch`); the paper's reshape is a table with one row
     for each position;
-  - both levels use disentangled relative attention, so there are no absolute positions and no segments;
+  - both levels use disentangled relative attention, so there are no absolute positions and no segments; what newer
+    encoders do differently is a choice of `HLMConfig` each, from `position` on;
   - the last intra-word layer computes only [WORD_CLS] for words of which no other state is read;
   - `wiring` chooses how word vector and character states meet before the prediction head: "paper" lays them side by
     side (section 3.3), "reference" first mixes the word vector into every character (the released code).
@@ -50,7 +51,10 @@ class HLM(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        self.embed = CharEmbed(cfg.vocab_size, cfg.hidden, cfg.epsilon, cfg.dropout, cfg.initializer, cfg.dtype)
+        self.embed = CharEmbed(
+            cfg.vocab_size, cfg.hidden, cfg.epsilon, cfg.dropout, cfg.initializer, cfg.dtype,
+            cfg.norm, cfg.bias, cfg.ngrams, cfg.ngram_sizes,
+        )  # fmt: skip
         self.intra_word = Encoder(cfg.intra)
         self.inter_word = Encoder(cfg.inter)
 

@@ -115,7 +115,7 @@ class HLMPredictor(Predictor):
         self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
         hlm, model = HLM(shape), HLMForMaskedLM(shape)
         positions_of = lambda hlm: hlm.inter_word.project_positions()
-        project = lambda p: hlm.apply({"params": p}, method=positions_of, mutable=PROJECTED)[1][PROJECTED]
+        project = lambda p: hlm.apply({"params": p}, method=positions_of, mutable=PROJECTED)[1].get(PROJECTED, {})
         self._positions = OncePerParams(jax.jit(project))
         self._encode = jax.jit(lambda p, kept, batch: applied(hlm, {"params": p, PROJECTED: kept})(batch).context_NWD)
         self._contextualize = jax.jit(

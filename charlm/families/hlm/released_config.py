@@ -56,6 +56,9 @@ FIXED: dict[str, tuple[Json, Json, str]] = {
 OWN = "charlm"
 OWN_KEYS = ("text.splitter", "text.language", "text.normalize", "data.max_words", "model.heads",
             "model.position_buckets", "model.attention_dropout", "model.initializer")  # fmt: skip
+# The values of our keys of newer layers that make the layers of their code.
+PLAIN: dict[str, Json] = {"position": "disentangled", "norm_position": "post", "norm": "layer", "feed_forward": "gelu",
+                          "bias": True, "ngrams": 0, "local_words": 0}  # fmt: skip
 WRITTEN = {"masking_type": "rand_char", "max_char_length": 2048}  # written for their code; the model reads neither
 
 
@@ -160,6 +163,7 @@ def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> JsonO
             ("aggregation", "word_cls", True),
             ("word_residual", False, True),
             ("head_transform", True, head == "masked_lm"),
+            *((key, only, True) for key, only in PLAIN.items()),
         )
         if read and model[key] != only
     ]

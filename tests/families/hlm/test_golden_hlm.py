@@ -108,8 +108,8 @@ def other_epsilon(monkeypatch):
 
 
 def other_epsilon_of_layers(monkeypatch):
-    layer_norm = transformer.layer_norm
-    monkeypatch.setattr(transformer, "layer_norm", lambda epsilon, *more, **named: layer_norm(1e-5, *more, **named))
+    norm = transformer.norm_layer
+    monkeypatch.setattr(transformer, "norm_layer", lambda kind, _, *more, **named: norm(kind, 1e-5, *more, **named))
 
 
 def other_epsilon_of_the_head(monkeypatch):
