@@ -1,0 +1,284 @@
+"""Mends misspelled words of texts with an HLM that was trained for it (`charlm.families.hlm.spelling`).
+
+The model reads the text as it stands, and gives for each word the probability of every character of the word meant.
+Candidates are the word itself, the likeliest spelling of the model, and known words near to it. They are compared by
+the model's probability, by how frequent they are, and by what the typing errors between cost (`charlm.text.speller`).
+Open it to change which words are asked about, or how candidates are weighed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.core.types import Array
+from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape_of
+from charlm.data.word_batch import WordBatch
+from charlm.families.corrections import Correction, Mend, weighted
+from charlm.families.hlm.misspelled import END, ROOM, is_correctable
+from charlm.text.chars import MASK, UNK, CharVocab
+from charlm.text.defences import cased
+from charlm.text.noise.keyboards import AUTO, keyboard_for
+from charlm.text.speller import Lexicon, mixed
+from charlm.text.speller.channel import Costs, typing_costs
+from charlm.text.words import Span, Splitter
+
+NEAR = 200  # known words whose typing costs are computed for a word
+KEPT = 12  # candidates of these that the model is asked about
+SURE = math.log(0.99)  # a known word of which the model is that sure stays, without a look at candidates
+WORST = -40.0  # nats: the least log-probability of a word that is told from others
+UNKNOWN = -18.0  # nats: the log-probability that a word has where no list has it
+OPENERS = "\"'“‘([.!?:;*-–—"  # behind these a capital says nothing
+SHARE = 0.5  # of the user's words, against those that lie beside the model
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What each part of a candidate's score counts.
+
+    They were fitted on text with the misspellings of words that are kept from training (`spelling.heldout_words`), but
+    not on those words that evaluations are made of; `docs/howto/correct.md` has the figures.
+
+    Attributes:
+      model: of the log-probability that the model gives to the spelling.
+      prior: of the log-probability of the word in the list.
+      typing: of the cost of the typing errors, which is subtracted.
+      same: added to the word as it stands.
+      unknown: added to a word that is in no list.
+      name: added to a word as it stands, in no list, with a capital inside a sentence.
+      capitals: added to a word as it stands that is all capitals.
+    """
+
+    model: float = 1.0
+    prior: float = 0.3
+    typing: float = 0.3
+    same: float = 1.0
+    unknown: float = -2.0
+    name: float = 2.0
+    capitals: float = 2.0
+
+    def vector(self) -> np.ndarray:
+        """Returns the weights in the order of `Candidate.features`, float64 [7]."""
+        return np.array(dataclasses.astuple(self))
+
+
+class Candidate(NamedTuple):
+    """A word that may be meant.
+
+    Attributes:
+      word: in the case of the word that stands in the text.
+      features: what is weighed, see `Weights`.
+    """
+
+    word: str
+    features: tuple[float, ...]
+
+
+class Near(NamedTuple):
+    """A known word near to one that was typed: its log-probability, and the cost of the typing errors, both in nats."""
+
+    word: str
+    prior: float
+    cost: float
+
+
+class WordsNear:
+    """Known words, and those of them that a typed word may mean; words are in lower case.
+
+    Args:
+      counts: how often each word is seen; {}: no word is known.
+    """
+
+    def __init__(self, counts: Mapping[str, float]) -> None:
+        self._lexicon = Lexicon(counts) if counts else None
+        self._keyboard, self._costs = keyboard_for(AUTO), Costs()
+        self.near = functools.lru_cache(1 << 16)(self._near)
+
+    def prior(self, word: str) -> float | None:
+        """Returns the log-probability of a word; None if it is not known."""
+        return None if self._lexicon is None else self._lexicon.log_prior.get(word)
+
+    def cost(self, typed: str, word: str) -> float:
+        """Returns what it costs to type a word otherwise."""
+        return float(typing_costs(typed, np.array([[ord(char) for char in word]]), self._keyboard, self._costs)[0])
+
+    def _near(self, typed: str) -> tuple[Near, ...]:
+        """Returns the known words that are likeliest by their frequency and the typing errors, best first."""
+        if self._lexicon is None:
+            return ()
+        rows = self._lexicon.nearest(typed, NEAR)
+        if not len(rows):
+            return ()
+        words, codes_KC, prior_K = self._lexicon.of_rows(rows)
+        cost_K = typing_costs(typed, codes_KC, self._keyboard, self._costs)
+        order = np.argsort(cost_K - 0.5 * prior_K, kind="stable")[: KEPT + 1]
+        found = [Near(words[k], float(prior_K[k]), float(cost_K[k])) for k in order.tolist() if words[k] != typed]
+        return tuple(found[:KEPT])
+
+
+class Asked(NamedTuple):
+    """A word of a text about which the model was asked.
+
+    Attributes:
+      text: the number of its text.
+      span: its characters there.
+      inside: whether it stands inside a sentence, where a capital marks a name.
+      log_probs_CV: float32, of each character id at each slot of the word meant; `END` is behind its last character.
+    """
+
+    text: int
+    span: Span
+    inside: bool
+    log_probs_CV: np.ndarray
+
+
+class Corrector:
+    """Corrects texts with a model.
+
+    Args:
+      predict: returns of a batch, for each bucket, the log-probabilities [1, M, C - 1, V] of its masked words.
+      rows: returns the characters of words as the model reads them, uint16 [W, C].
+      vocab: its characters.
+      splitter: how it splits texts.
+      slots: its length buckets.
+      max_words: words of its window.
+      width: returns to how many words a batch is padded, given those of its longest sequence.
+      frequent: the frequent words of its training text, most frequent first.
+      weights: of the parts of a score.
+    """
+
+    def __init__(
+        self,
+        predict: Callable[[WordBatch], Sequence[Array]],
+        rows: Callable[[list[str]], np.ndarray],
+        vocab: CharVocab,
+        splitter: Splitter,
+        slots: tuple[int, ...],
+        max_words: int,
+        width: Callable[[int], int],
+        frequent: Iterable[str],
+        weights: Weights | None = None,
+    ) -> None:
+        self._predict, self._rows, self._vocab, self._splitter = predict, rows, vocab, splitter
+        self._slots, self._room, self._width = slots, max_words - 2, width
+        self._weights_F = (weights or Weights()).vector()
+        # Words follow their frequency, which falls about as one over the rank (Zipf).
+        self._frequent: dict[str, float] = {}
+        for rank, word in enumerate(frequent):
+            self._frequent[word.lower()] = self._frequent.get(word.lower(), 0.0) + 1 / (rank + 10)
+        self._usual = WordsNear(self._frequent)
+        self._with = functools.lru_cache(2)(self._joined)  # an index of many words takes seconds
+        self._shapes: dict[tuple[int, int], BatchShape] = {}
+
+    def _joined(self, added: frozenset[tuple[str, float]]) -> WordsNear:
+        if not added:
+            return self._usual
+        words = dict(sorted(added))
+        return WordsNear(mixed(self._frequent, words, SHARE) if self._frequent else words)
+
+    def known(self, words: Mapping[str, float] | Iterable[str] | None) -> WordsNear:
+        """Returns the words that lie beside the model, together with the user's; ValueError for words of no use."""
+        if words is None:
+            return self._usual
+        return self._with(frozenset(weighted(words).items()))
+
+    def correct(self, texts: Sequence[str], batch_size: int, threshold: float, known: WordsNear) -> list[Correction]:
+        """Returns the corrections of each text; a word is corrected if the probability reaches the threshold."""
+        edits: list[list[Mend]] = [[] for _ in texts]
+        for asked in self.asked(texts, batch_size):
+            word = texts[asked.text][slice(*asked.span)]
+            found = self.best(word, asked, known)
+            if found is not None and found[1] >= threshold:
+                edits[asked.text].append(Mend(*asked.span, word, *found))
+        return [Correction(text, tuple(sorted(made))) for text, made in zip(texts, edits, strict=True)]
+
+    def best(self, word: str, asked: Asked, known: WordsNear) -> tuple[str, float] | None:
+        """Returns the likeliest other word with its probability; None if the word is likelier as it stands."""
+        if known.prior(word.lower()) is not None and self._model(word, asked.log_probs_CV) >= SURE:
+            return None
+        candidates = self.candidates(word, asked, known)
+        scores_K = np.array([one.features for one in candidates]) @ self._weights_F
+        chances_K = np.exp(scores_K - np.logaddexp.reduce(scores_K))
+        k = int(chances_K.argmax())
+        return (candidates[k].word, float(chances_K[k])) if k else None
+
+    def candidates(self, word: str, asked: Asked, known: WordsNear) -> list[Candidate]:
+        """Returns what a word may mean: first the word as it stands, then others that the model can write."""
+        typed = word.lower()
+        near = {one.word: one for one in known.near(typed)}
+        spelled = self._spelled(asked.log_probs_CV)
+        own = spelled.lower()
+        if own != typed and own not in near and is_correctable(own):
+            prior = known.prior(own)
+            near[own] = Near(own, UNKNOWN if prior is None else prior, known.cost(typed, own))
+        prior = known.prior(typed)
+        named = prior is None and asked.inside and word[:1].isupper()
+        capitals = len(word) > 1 and word.isupper()
+        first = (UNKNOWN if prior is None else prior, 0.0, 1.0, float(prior is None), float(named), float(capitals))
+        found = [Candidate(word, (self._model(word, asked.log_probs_CV), *first))]
+        for one in near.values():
+            new = spelled if one.word == own and word.islower() else cased(one.word, word)
+            chance = self._model(new, asked.log_probs_CV)
+            if new != word and chance > WORST:
+                unknown = float(known.prior(one.word) is None)
+                found.append(Candidate(new, (chance, one.prior, -one.cost, 0.0, unknown, 0.0, 0.0)))
+        return found
+
+    def _model(self, word: str, log_probs_CV: np.ndarray) -> float:
+        """Returns the log-probability of a spelling, at least `WORST`."""
+        ids = [*self._vocab.encode_word(word), END]
+        if UNK in ids or len(ids) > len(log_probs_CV):
+            return WORST
+        return max(float(log_probs_CV[np.arange(len(ids)), ids].sum()), WORST)
+
+    def _spelled(self, log_probs_CV: np.ndarray) -> str:
+        """Returns the likeliest spelling; "" if it is not made of characters."""
+        ids = log_probs_CV.argmax(axis=-1)
+        (ends,) = np.nonzero(ids == END)
+        word = self._vocab.decode(ids[: ends[0] if len(ends) else len(ids)])
+        return "" if "[" in word else word
+
+    def asked(self, texts: Sequence[str], batch_size: int) -> Iterator[Asked]:
+        """Yields every word that may be mended, with what the model says of it; texts are read by length."""
+        spans = [self._splitter.spans(text) for text in texts]
+        windows = [(n, at) for n, found in enumerate(spans) for at in range(0, len(found), self._room)]
+        windows.sort(key=lambda window: min(len(spans[window[0]]) - window[1], self._room))
+        for at in range(0, len(windows), batch_size):
+            yield from self._of_windows(texts, spans, windows[at : at + batch_size])
+
+    def _of_windows(
+        self, texts: Sequence[str], spans: Sequence[Sequence[Span]], windows: Sequence[tuple[int, int]]
+    ) -> Iterator[Asked]:
+        sequences = []
+        for n, at in windows:
+            words = [texts[n][a:b] for a, b in spans[n][at : at + self._room]]
+            rows_WC = self._rows(words)
+            labels_WC = np.zeros_like(rows_WC)
+            usable = [w for w, word in enumerate(words) if is_correctable(word) and len(word) + 1 < self._slots[-1]]
+            labels_WC[usable, 1] = MASK  # any id but 0 marks a word to predict
+            sequences.append(framed(rows_WC, labels_WC))
+        shape = self._shape(sequences)
+        batch = packed(sequences, shape)
+        for bucket, found in zip(batch.masked, self._predict(batch), strict=True):
+            log_probs_MCV = np.asarray(found)[0]
+            (rows_M,) = np.nonzero(np.asarray(bucket.labels_SMC)[0].any(axis=-1))
+            for m in rows_M.tolist():
+                b, place = divmod(int(bucket.position_SM[0, m]), shape.words)
+                n, at = windows[b]
+                w = at + place - 1
+                before = texts[n][slice(*spans[n][w - 1])] if w else "."
+                yield Asked(n, spans[n][w], before not in OPENERS, log_probs_MCV[m])
+
+    def _shape(self, sequences: list[WordSequence]) -> BatchShape:
+        """Returns a shape for the sequences: one that grows with what it has to hold, so that few are compiled."""
+        needed = shape_of(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._slots, ROOM)
+        key = needed.sequences, needed.words
+        larger = lambda field: tuple(map(max, getattr(needed, field), getattr(self._shapes.get(key, needed), field)))
+        grown = dataclasses.replace(needed, **{field: larger(field) for field in ("table", "masked", "labels")})
+        self._shapes[key] = grown
+        return grown
