@@ -149,4 +149,4 @@ def _typos_of(lines: Sequence[str]) -> Example | None:
         unclear = joined or right == "_" or " " in right or (right != form and right.lower() == form.lower())
         spans.append((start, at))
         meant.append(None if unclear else right)
-    return Example(text, tuple(spans), tuple(meant)) if text and spans else None
+    return Example(text, tuple(spans), tuple(meant)) if spans and not text[at:].strip() else None

@@ -29,11 +29,16 @@ from charlm.text.speller.channel import Costs, typing_costs
 from charlm.text.words import Span, Splitter
 
 NEAR = 200  # known words whose typing costs are computed for a word
+SLOTS = (8, 12)  # length buckets of words, beside that of the longest
+LEAST_WIDTH = 32  # words of the smallest batch
 KEPT = 12  # candidates of these that the model is asked about
 SURE = math.log(0.99)  # a known word of which the model is that sure stays, without a look at candidates
 WORST = -40.0  # nats: the least log-probability of a word that is told from others
 UNKNOWN = -18.0  # nats: the log-probability that a word has where no list has it
+MOST_LETTERS = 16
 OPENERS = "\"'“‘([.!?:;*-–—"  # behind these a capital says nothing
+SIGNS = "@#$"  # in front of a word: it is a mention, a hashtag or a name of a program
+GLUE = "./\\@_=&:~" + SIGNS  # between letters without a space: both are parts of an address, a path or a name
 SHARE = 0.5  # of the user's words, against those that lie beside the model
 
 
@@ -45,13 +50,17 @@ class Weights:
     not on those words that evaluations are made of; `docs/howto/correct.md` has the figures.
 
     Attributes:
-      model: of the log-probability that the model gives to the spelling.
+      model: of the log-probability that the model gives to the spelling of another word.
       prior: of the log-probability of the word in the list.
       typing: of the cost of the typing errors, which is subtracted.
       same: added to the word as it stands.
       unknown: added to a word that is in no list.
       name: added to a word as it stands, in no list, with a capital inside a sentence.
       capitals: added to a word as it stands that is all capitals.
+      stands: of the log-probability that the model gives to the word as it stands.
+      letter: added for each letter of a word as it stands that is in no list, up to `MOST_LETTERS`: few long words are
+        like known ones by chance.
+      start: as `name`, where a sentence begins.
     """
 
     model: float = 1.0
@@ -61,9 +70,12 @@ class Weights:
     unknown: float = -2.0
     name: float = 2.0
     capitals: float = 2.0
+    stands: float = 1.0
+    letter: float = -0.5
+    start: float = 1.0
 
     def vector(self) -> np.ndarray:
-        """Returns the weights in the order of `Candidate.features`, float64 [7]."""
+        """Returns the weights in the order of `Candidate.features`, float64 [10]."""
         return np.array(dataclasses.astuple(self))
 
 
@@ -121,6 +133,15 @@ class WordsNear:
         return tuple(found[:KEPT])
 
 
+def is_mendable(text: str, start: int, end: int) -> bool:
+    """Says whether a word of a text may be mended: `is_correctable`, and no part of an address, a path or a name."""
+    if not is_correctable(text[start:end]):
+        return False
+    before, after = text[max(start - 2, 0) : start], text[end : end + 2]
+    glued = (before[-1:] in GLUE and before[:-1].isalnum()) or (after[:1] in GLUE and after[1:].isalnum())
+    return not (glued or (before[-1:] and before[-1:] in SIGNS))
+
+
 class Asked(NamedTuple):
     """A word of a text about which the model was asked.
 
@@ -147,7 +168,6 @@ class Corrector:
       splitter: how it splits texts.
       slots: its length buckets.
       max_words: words of its window.
-      width: returns to how many words a batch is padded, given those of its longest sequence.
       frequent: the frequent words of its training text, most frequent first.
       weights: of the parts of a score.
     """
@@ -160,12 +180,11 @@ class Corrector:
         splitter: Splitter,
         slots: tuple[int, ...],
         max_words: int,
-        width: Callable[[int], int],
         frequent: Iterable[str],
         weights: Weights | None = None,
     ) -> None:
         self._predict, self._rows, self._vocab, self._splitter = predict, rows, vocab, splitter
-        self._slots, self._room, self._width = slots, max_words - 2, width
+        self._slots, self._room = slots, max_words - 2
         self._weights_F = (weights or Weights()).vector()
         # Words follow their frequency, which falls about as one over the rank (Zipf).
         self._frequent: dict[str, float] = {}
@@ -217,17 +236,32 @@ class Corrector:
             prior = known.prior(own)
             near[own] = Near(own, UNKNOWN if prior is None else prior, known.cost(typed, own))
         prior = known.prior(typed)
-        named = prior is None and asked.inside and word[:1].isupper()
-        capitals = len(word) > 1 and word.isupper()
-        first = (UNKNOWN if prior is None else prior, 0.0, 1.0, float(prior is None), float(named), float(capitals))
-        found = [Candidate(word, (self._model(word, asked.log_probs_CV), *first))]
+        found = [Candidate(word, self._standing(word, prior, asked))]
         for one in near.values():
             new = spelled if one.word == own and word.islower() else cased(one.word, word)
             chance = self._model(new, asked.log_probs_CV)
             if new != word and chance > WORST:
                 unknown = float(known.prior(one.word) is None)
-                found.append(Candidate(new, (chance, one.prior, -one.cost, 0.0, unknown, 0.0, 0.0)))
+                found.append(Candidate(new, (chance, one.prior, -one.cost, 0.0, unknown, *(0.0,) * 5)))
         return found
+
+    def _standing(self, word: str, prior: float | None, asked: Asked) -> tuple[float, ...]:
+        """Returns the features of a word as it stands; `prior` is None if it is not known."""
+        unknown = prior is None
+        name = unknown and word[:1].isupper()
+        capitals = len(word) > 1 and word.isupper()
+        letters = min(len(word), MOST_LETTERS) if unknown else 0
+        flags = map(float, (1, unknown, name and asked.inside, capitals))
+        stands = self._model(word, asked.log_probs_CV)
+        return (
+            0.0,
+            UNKNOWN if prior is None else prior,
+            0.0,
+            *flags,
+            stands,
+            float(letters),
+            float(name and not asked.inside),
+        )
 
     def _model(self, word: str, log_probs_CV: np.ndarray) -> float:
         """Returns the log-probability of a spelling, at least `WORST`."""
@@ -246,39 +280,57 @@ class Corrector:
     def asked(self, texts: Sequence[str], batch_size: int) -> Iterator[Asked]:
         """Yields every word that may be mended, with what the model says of it; texts are read by length."""
         spans = [self._splitter.spans(text) for text in texts]
-        windows = [(n, at) for n, found in enumerate(spans) for at in range(0, len(found), self._room)]
-        windows.sort(key=lambda window: min(len(spans[window[0]]) - window[1], self._room))
-        for at in range(0, len(windows), batch_size):
-            yield from self._of_windows(texts, spans, windows[at : at + batch_size])
+        by_width: dict[int, list[tuple[int, int]]] = {}
+        for n, found in enumerate(spans):
+            for at in range(0, len(found), self._room):
+                width = self._width(min(len(found) - at, self._room) + 2)
+                by_width.setdefault(width, []).append((n, at))
+        for width, windows in by_width.items():
+            calls = [windows[at : at + batch_size] for at in range(0, len(windows), batch_size)]
+            sequences = [[self._sequence(texts[n], spans[n][at : at + self._room]) for n, at in call] for call in calls]
+            shape = self._shape(sequences, width)
+            for call, made in zip(calls, sequences, strict=True):
+                yield from self._of_windows(texts, spans, call, packed(made, shape))
+
+    def _width(self, longest: int) -> int:
+        """Returns the words that a batch is padded to: a power of two, so that few programs are compiled."""
+        return max(min(self._room + 2, max(LEAST_WIDTH, 1 << (longest - 1).bit_length())), longest)
+
+    def _sequence(self, text: str, window: Sequence[Span]) -> WordSequence:
+        rows_WC = self._rows([text[a:b] for a, b in window])
+        labels_WC = np.zeros_like(rows_WC)
+        usable = [w for w, (a, b) in enumerate(window) if b - a + 1 < self._slots[-1] and is_mendable(text, a, b)]
+        labels_WC[usable, 1] = MASK  # any id but 0 marks a word to predict
+        return framed(rows_WC, labels_WC)
 
     def _of_windows(
-        self, texts: Sequence[str], spans: Sequence[Sequence[Span]], windows: Sequence[tuple[int, int]]
+        self,
+        texts: Sequence[str],
+        spans: Sequence[Sequence[Span]],
+        windows: Sequence[tuple[int, int]],
+        batch: WordBatch,
     ) -> Iterator[Asked]:
-        sequences = []
-        for n, at in windows:
-            words = [texts[n][a:b] for a, b in spans[n][at : at + self._room]]
-            rows_WC = self._rows(words)
-            labels_WC = np.zeros_like(rows_WC)
-            usable = [w for w, word in enumerate(words) if is_correctable(word) and len(word) + 1 < self._slots[-1]]
-            labels_WC[usable, 1] = MASK  # any id but 0 marks a word to predict
-            sequences.append(framed(rows_WC, labels_WC))
-        shape = self._shape(sequences)
-        batch = packed(sequences, shape)
+        W = batch.mask_SBW.shape[-1]
         for bucket, found in zip(batch.masked, self._predict(batch), strict=True):
             log_probs_MCV = np.asarray(found)[0]
             (rows_M,) = np.nonzero(np.asarray(bucket.labels_SMC)[0].any(axis=-1))
             for m in rows_M.tolist():
-                b, place = divmod(int(bucket.position_SM[0, m]), shape.words)
+                b, place = divmod(int(bucket.position_SM[0, m]), W)
                 n, at = windows[b]
                 w = at + place - 1
                 before = texts[n][slice(*spans[n][w - 1])] if w else "."
                 yield Asked(n, spans[n][w], before not in OPENERS, log_probs_MCV[m])
 
-    def _shape(self, sequences: list[WordSequence]) -> BatchShape:
-        """Returns a shape for the sequences: one that grows with what it has to hold, so that few are compiled."""
-        needed = shape_of(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._slots, ROOM)
-        key = needed.sequences, needed.words
-        larger = lambda field: tuple(map(max, getattr(needed, field), getattr(self._shapes.get(key, needed), field)))
-        grown = dataclasses.replace(needed, **{field: larger(field) for field in ("table", "masked", "labels")})
-        self._shapes[key] = grown
-        return grown
+    def _shape(self, calls: Sequence[list[WordSequence]], width: int) -> BatchShape:
+        """Returns a shape for any of the calls: one that grows with what it has to hold, so that few are compiled."""
+        shapes = [shape_of(sequences, width, self._slots, ROOM) for sequences in calls]
+        key = shapes[0].sequences, width  # the first call has as many texts as any
+        shapes += [self._shapes[key]] if key in self._shapes else []
+        largest = {
+            field: tuple(map(max, *(getattr(shape, field) for shape in shapes)))
+            if len(shapes) > 1
+            else getattr(shapes[0], field)
+            for field in ("table", "masked", "labels")
+        }
+        self._shapes[key] = dataclasses.replace(shapes[0], **largest)
+        return self._shapes[key]

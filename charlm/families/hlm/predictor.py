@@ -17,13 +17,13 @@ import numpy as np
 
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
-from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all
+from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
 from charlm.data.pipeline import word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.corrections import THRESHOLD, Correction, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
-from charlm.families.hlm.correcting import Corrector
+from charlm.families.hlm.correcting import SLOTS, Corrector
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
@@ -315,9 +315,8 @@ class HLMPredictor(Predictor):
     def corrector(self) -> Corrector:
         """What corrects texts; of a model that is a speller."""
         predict = lambda batch: jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
-        return Corrector(
-            predict, self._rows, self.vocab, self._splitter, self._buckets, self._max_words, self._width, self._frequent
-        )
+        slots = slots_up_to(self._slots, SLOTS)
+        return Corrector(predict, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent)
 
     def _calls(self, gaps: list[WordGap]) -> Iterator[list[int]]:
         """Yields the indices of the gaps of one text that are filled in one call.
