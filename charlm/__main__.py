@@ -87,6 +87,12 @@ COMMANDS = {
         "retrieve --models all-MiniLM-L6-v2 --beir scifact --out runs/retrieval",
         then="open report.html in a browser; --defence symspell-index measures a speller that knows the documents",
     ),
+    "spelling": Command(
+        "charlm.evaluate_spelling.__main__",
+        "measure how well spellers mend misspelled words",
+        "spelling --models runs/speller --typos dev.conllu --rivals symspell --out runs/spelling",
+        then="read report.md; charlm predict correct mends texts",
+    ),
     "plot": Command(
         "charlm.plot",
         "draw the training curves of runs",

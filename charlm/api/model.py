@@ -12,17 +12,18 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from charlm.api.fine_tuned import Labelling
 from charlm.api.loaded import rows_of
-from charlm.api.results import Encoding, Gap, Generation, Neighbor, Piece, Score, Word
+from charlm.api.results import Corrected, Edit, Encoding, Gap, Generation, Neighbor, Piece, Score, Word
 from charlm.api.streams import BATCHES_AT_ONCE, PAIRED, streamed
 from charlm.core.stores import here
 from charlm.core.types import Option
+from charlm.families.corrections import THRESHOLD
 from charlm.families.predictor import Fill, Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.sentences import SentenceSettings, read_settings, sentence_vectors
@@ -241,6 +242,41 @@ class Model(Labelling):
             Gap(start, end, tuple(Word(fill.word, fill.log_prob, fill.score) for fill in fills))
             for (start, end), fills in zip(places, found, strict=True)
         ]
+
+    @overload
+    def correct(
+        self, texts: str, threshold: float = THRESHOLD, words: Mapping[str, float] | Iterable[str] | None = None
+    ) -> Corrected: ...
+
+    @overload
+    def correct(
+        self,
+        texts: Iterable[str],
+        threshold: float = THRESHOLD,
+        words: Mapping[str, float] | Iterable[str] | None = None,
+    ) -> list[Corrected]: ...
+
+    def correct(
+        self,
+        texts: str | Iterable[str],
+        threshold: float = THRESHOLD,
+        words: Mapping[str, float] | Iterable[str] | None = None,
+    ) -> Corrected | list[Corrected]:
+        """Returns a text with misspelled words mended, or a list of such texts.
+
+        Args:
+          threshold: the probability from which on a word is corrected; higher: fewer corrections, more of them right.
+          words: further known words, perhaps with counts.
+
+        Raises:
+          ValueError: the model is no speller, or an argument is out of range.
+        """
+
+        def mended(several: list[str]) -> list[Corrected]:
+            found = self._able("correct").correct(several, self.batch_size, threshold=threshold, words=words)
+            return [Corrected(one.text, one.corrected, tuple(Edit(*edit) for edit in one.edits)) for one in found]
+
+        return self._each(texts, mended)
 
     @overload
     def neighbors(self, strings: str, top: int = 5) -> list[Neighbor]: ...

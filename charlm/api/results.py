@@ -81,6 +81,32 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A word of a text that is corrected, and the probability that the correction is the word meant."""
+
+    start: int
+    end: int
+    word: str
+    correction: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A text with misspelled words mended.
+
+    Attributes:
+      text: as it was given.
+      corrected: with all corrections.
+      edits: the corrections, in the order of the text; their offsets are those of `text`.
+    """
+
+    text: str
+    corrected: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
 class Neighbor:
     """An entry of a vocabulary near a string ("##" marks pieces inside words), and the cosine of their vectors."""
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from charlm.api.results import Answer, Class, Encoding, Gap, Score
+from charlm.api.results import Answer, Class, Corrected, Encoding, Gap, Score
 from charlm.core import extras
 
 if TYPE_CHECKING:
     import pandas
 
-_LEFT_OUT = {Answer: ("candidates",), Score: ("pieces",)}  # fields that are tables themselves
+_LEFT_OUT = {Answer: ("candidates",), Score: ("pieces",), Corrected: ("edits",)}  # fields that are tables themselves
 
 
 def to_pandas(results: Any) -> pandas.DataFrame:  # whatever a method of a model returns
@@ -27,7 +27,7 @@ def to_pandas(results: Any) -> pandas.DataFrame:  # whatever a method of a model
     several has more than one result (words with tags, gaps, neighbours), each has a row. Of a class there are also the
     probabilities of all classes, in columns named "p(LABEL)"; of a gap a row for each of its words; of an `Encoding` a
     row for each word, whose "vector" is float32 [D]. Vectors of whole texts, [N, D] or [D], have a column for each of
-    their numbers. The candidates of answers and the pieces of scores are left out;
+    their numbers. The candidates of answers, the pieces of scores and the edits of corrections are left out;
     `pandas.DataFrame(answer.candidates)` has them.
 
     Args:

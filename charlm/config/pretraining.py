@@ -136,6 +136,8 @@ LISTS = (
     "stages",
     "alignment.noise",
     "data.spelling_noise",
+    "spelling.noise",
+    "spelling.lists",
 )  # tuples of names that people type with commas
 
 

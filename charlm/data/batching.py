@@ -44,6 +44,7 @@ class BatchShape:
       masked: per bucket, rows P for distinct words at masked positions.
       labels: per bucket, masked positions M.
       unique_words: False gives every position a row of its own (the paper's reshape).
+      room: slots that a word at a masked position has beyond its own, for predicted words that are longer than it.
     """
 
     shards: int
@@ -54,6 +55,7 @@ class BatchShape:
     masked: tuple[int, ...]
     labels: tuple[int, ...]
     unique_words: bool = True
+    room: int = 0
 
 
 def edges(slots: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,6 +75,11 @@ def framed(rows_WC: np.ndarray, labels_WC: np.ndarray | None = None) -> WordSequ
 def bucket_of(slots_U: np.ndarray, bucket_slots: tuple[int, ...]) -> np.ndarray:
     """Returns for each word the index of the first bucket that is long enough for its slots."""
     return np.searchsorted(np.asarray(bucket_slots), slots_U)
+
+
+def roomy(slots_U: np.ndarray, room: int, bucket_slots: tuple[int, ...]) -> np.ndarray:
+    """Returns the bucket of words that get `room` slots beyond their own, as far as the longest bucket has them."""
+    return bucket_of(np.minimum(slots_U + room, bucket_slots[-1]), bucket_slots)
 
 
 def in_rooms(bucket_N: np.ndarray, rooms: tuple[int, ...]) -> tuple[list[np.ndarray], np.ndarray]:
@@ -145,7 +152,9 @@ class ShardPacker:
         if self.full:
             return False
         chars_WC = np.ascontiguousarray(sequence.chars_WC)
-        bucket_W = bucket_of((chars_WC != 0).sum(axis=1), self._shape.slots)
+        slots_W = (chars_WC != 0).sum(axis=1)
+        bucket_W = bucket_of(slots_W, self._shape.slots)
+        masked_bucket_W = roomy(slots_W, self._shape.room, self._shape.slots)
         rows, width = chars_WC.tobytes(), chars_WC.shape[1] * chars_WC.itemsize
         keys = [rows[i : i + width] for i in range(0, len(rows), width)]
         (masked_at,) = np.nonzero(sequence.labels_WC.any(axis=1))
@@ -154,18 +163,19 @@ class ShardPacker:
         buckets = len(self._shape.slots)
         words: dict[bytes, tuple[int, bool]] = {}
         table, masked = [0] * buckets, [0] * buckets
-        for key, bucket in dict(zip(keys, bucket_W.tolist(), strict=True)).items():
+        places = zip(bucket_W.tolist(), masked_bucket_W.tolist(), strict=True)
+        for key, (bucket, masked_bucket) in dict(zip(keys, places, strict=True)).items():
             known = self._words.get(key)
             is_masked = key in masked_keys
             if known is None:
-                (masked if is_masked else table)[bucket] += 1
+                (masked if is_masked else table)[masked_bucket if is_masked else bucket] += 1
             elif is_masked and not known[1]:
-                masked[bucket] += 1
+                masked[masked_bucket] += 1
                 table[bucket] -= 1
             else:
                 continue
-            words[key] = (bucket, is_masked)
-        labels = np.bincount(bucket_W[masked_at], minlength=buckets)
+            words[key] = (masked_bucket if is_masked else bucket, is_masked)
+        labels = np.bincount(masked_bucket_W[masked_at], minlength=buckets)
         counts = self._counts + np.array([table, masked, labels])
         if not self._fits(counts):
             return False
@@ -264,15 +274,22 @@ def _masked_words(
 
 
 def pack_all(sequences: list[WordSequence], words: int, bucket_slots: tuple[int, ...]) -> WordBatch:
-    """Returns one batch [S = 1, ...] of all the sequences; sizes are rounded up so that few programs are compiled.
+    """Returns one batch [S = 1, ...] of all the sequences, of the shape that `shape_of` measures."""
+    return packed(sequences, shape_of(sequences, words, bucket_slots))
+
+
+def shape_of(sequences: list[WordSequence], words: int, bucket_slots: tuple[int, ...], room: int = 0) -> BatchShape:
+    """Returns the shape of a batch that holds all the sequences; sizes are rounded up so that few shapes occur.
 
     Args:
       words: number W of words to which every sequence is padded.
       bucket_slots: length buckets; the last one holds the longest word. See `inference_slots`.
+      room: as in `BatchShape`.
     """
     chars_NC = np.concatenate([s.chars_WC for s in sequences])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in sequences])
-    bucket_N = bucket_of((chars_NC != 0).sum(axis=1), bucket_slots)
+    slots_N = (chars_NC != 0).sum(axis=1)
+    bucket_N, masked_bucket_N = bucket_of(slots_N, bucket_slots), roomy(slots_N, room, bucket_slots)
 
     def rows(bucket_M: np.ndarray) -> tuple[int, ...]:
         return tuple(max(round_up(n), 32) for n in np.bincount(bucket_M, minlength=len(bucket_slots)).tolist())
@@ -282,21 +299,26 @@ def pack_all(sequences: list[WordSequence], words: int, bucket_slots: tuple[int,
 
     none = (0,) * len(bucket_slots)
     (masked_N,) = np.nonzero(is_masked_N)
-    shape = BatchShape(
+    return BatchShape(
         shards=1,
         sequences=1 << max(len(sequences) - 1, 0).bit_length(),
         words=words,
         slots=bucket_slots,
         table=rows(bucket_N[distinct(np.arange(len(chars_NC)))]),
-        masked=rows(bucket_N[distinct(masked_N)]) if len(masked_N) else none,
-        labels=rows(bucket_N[masked_N]) if len(masked_N) else none,
+        masked=rows(masked_bucket_N[distinct(masked_N)]) if len(masked_N) else none,
+        labels=rows(masked_bucket_N[masked_N]) if len(masked_N) else none,
+        room=room,
     )
+
+
+def packed(sequences: list[WordSequence], shape: BatchShape) -> WordBatch:
+    """Returns one batch [S = 1, ...] of all the sequences, which must fit into the shape."""
     packer = ShardPacker(shape)
     for sequence in sequences:
         added = packer.add(sequence)
-        assert added, "every budget was counted above"
+        assert added, "the shape has room for all"
     batch = stack([packer.build()])
-    return batch if len(masked_N) else batch._replace(masked=())
+    return batch if any(shape.labels) else batch._replace(masked=())
 
 
 def slots_up_to(longest: int, shorter: Iterable[int]) -> tuple[int, ...]:

@@ -39,6 +39,8 @@ def measure_shape(
     bucket_slots: tuple[int, ...] = (),
     sample_shards: int = SAMPLE_SHARDS,
     platform: str = "cpu",
+    maker: SentenceMaker | None = None,
+    room: int = 0,
 ) -> BatchShape:
     """Chooses length buckets and budgets from a sample of the corpus.
 
@@ -54,9 +56,12 @@ def measure_shape(
       bucket_slots: given buckets; (): they are chosen here.
       sample_shards: the number of shards that are read, at most.
       platform: of the devices, such as "cpu", on which the cost of a bucket depends.
+      maker: makes the sequences; None: one that masks words.
+      room: as in `BatchShape`.
     """
-    sample = sampled(records, SentenceMaker(max_words, char_slots, masking, seed=0), sequences, sample_shards)
-    counts = np.array([_count_slots(shard, char_slots) for shard in sample])  # [shards, 3, C + 1]
+    maker = maker or SentenceMaker(max_words, char_slots, masking, seed=0)
+    sample = sampled(records, maker, sequences, sample_shards)
+    counts = np.array([_count_slots(shard, char_slots, room) for shard in sample])  # [shards, 3, C + 1]
     cost = BUCKET_COST if platform == "cpu" else ACCELERATOR_BUCKET_COST
     slots = bucket_slots or _cheapest_buckets(counts[:, :2].sum(axis=1).mean(axis=0), cost)
     end = f"model.char_slots={char_slots}, the longest word; () measures them"
@@ -65,24 +70,30 @@ def measure_shape(
     per_bucket = np.stack([counts[:, :, bucket_C == b].sum(axis=-1) for b in range(len(slots))], axis=-1)
     if not unique_words:
         labels = (budget(per_bucket[:, 2].sum(axis=-1)),)
-        return BatchShape(shards, sequences, max_words, (char_slots,), (), (sequences * max_words,), labels, False)
+        table = (char_slots,), (), (sequences * max_words,)
+        return BatchShape(shards, sequences, max_words, *table, labels, False, room)
     at_least = per_bucket[:, 0, ::-1].cumsum(axis=1)[:, ::-1]  # words that need this bucket or a longer one
     rooms = np.maximum.accumulate([budget(at_least[:, b]) for b in reversed(range(len(slots)))])[::-1]
     table = tuple((-np.diff(rooms, append=0)).tolist())
     masked, labels = (tuple(budget(per_bucket[:, kind, b]) for b in range(len(slots))) for kind in (1, 2))
-    return BatchShape(shards, sequences, max_words, tuple(slots), table, masked, labels)
+    return BatchShape(shards, sequences, max_words, tuple(slots), table, masked, labels, room=room)
 
 
-def _count_slots(shard: list[WordSequence], char_slots: int) -> np.ndarray:
-    """Returns [3, C + 1], counted by slots: distinct words never masked, distinct masked words, masked positions."""
+def _count_slots(shard: list[WordSequence], char_slots: int, room: int) -> np.ndarray:
+    """Returns [3, C + 1], counted by slots: distinct words never masked, distinct masked words, masked positions.
+
+    Masked words count with their room.
+    """
     chars_NC = np.concatenate([s.chars_WC for s in shard])
     is_masked_N = np.concatenate([s.labels_WC.any(axis=1) for s in shard])
     masked_NC = chars_NC[is_masked_N]
     distinct, masked = (set(map(bytes, rows)) for rows in (chars_NC, masked_NC))
     counts = np.zeros((3, char_slots + 1), np.int64)
     for row in distinct:
-        counts[int(row in masked), np.count_nonzero(np.frombuffer(row, np.uint16))] += 1
-    counts[2] = np.bincount((masked_NC != 0).sum(axis=1), minlength=char_slots + 1)
+        slots = np.count_nonzero(np.frombuffer(row, np.uint16))
+        counts[int(row in masked), min(slots + room, char_slots) if row in masked else slots] += 1
+    roomy_N = np.minimum((masked_NC != 0).sum(axis=1) + room, char_slots)
+    counts[2] = np.bincount(roomy_N, minlength=char_slots + 1)
     return counts
 
 

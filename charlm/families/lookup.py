@@ -50,8 +50,8 @@ class Loaded(Protocol):
 
 
 def objective_of(config: ml_collections.ConfigDict) -> type[Objective]:
-    """Returns the objective of the config's family; in a family with stages, that of the config's stage."""
-    return family(config.family).get_objective(config.get("stage", ""))
+    """Returns the objective of the config's family: that of the config's stage, or of its key `objective`."""
+    return family(config.family).get_objective(config.get("stage", "") or config.get("objective", ""))
 
 
 def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> RunData:

@@ -17,6 +17,7 @@ import numpy as np
 
 from charlm.core.registry import load
 from charlm.core.types import Option
+from charlm.families.corrections import THRESHOLD, Correction
 from charlm.families.family import family
 from charlm.families.gaps import Length
 from charlm.families.views import MOST_SHOWN, Views
@@ -36,6 +37,7 @@ CANNOT = {  # for each ability, the message about a model without it
     "score": "scores no texts",
     "generate": "generates no text",
     "neighbors": "makes no rows of a table from strings",
+    "correct": "mends no misspelled words",
 }
 
 
@@ -311,6 +313,17 @@ class Predictor(abc.ABC):
         """
         raise self._refusal("neighbors")
 
+    def correct(
+        self,
+        texts: Iterable[str],
+        batch_size: int = 32,
+        *,
+        threshold: float = THRESHOLD,
+        words: Mapping[str, float] | Iterable[str] | None = None,
+    ) -> list[Correction]:
+        """Returns the corrections of each text; see `HLMPredictor.correct`. ValueError if the model is no speller."""
+        raise self._refusal("correct")
+
     def views(self, text: str, most: int = MOST_SHOWN) -> Views:
         """Returns the attention of the model that reads a text, for `charlm.show`: the probabilities of a real call.
 
@@ -376,26 +389,6 @@ def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[s
     if isinstance(words, str):
         raise ValueError("precompute takes a list of words, got one string")
     return checked_list(words), cache
-
-
-def words_of(
-    spans: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], inner_PD: np.ndarray
-) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Returns the spans of the words that have at least one piece, and their vectors [W, D], the means of their pieces.
-
-    Args:
-      spans: characters (start, end) of each word.
-      offsets: characters of each piece.
-      inner_PD: float32, vectors of the pieces.
-    """
-    starts_P, ends_P = np.array(offsets, np.int64).reshape(-1, 2).T
-    found, vectors = [], [np.zeros((0, inner_PD.shape[1]), np.float32)]
-    for start, end in spans:
-        first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
-        if first < last:
-            found.append((start, end))
-            vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
-    return found, np.concatenate(vectors)
 
 
 def check_seeds(seed: int | Sequence[int]) -> None:

@@ -186,6 +186,26 @@ def read_gaps(
     return [found[n] for n in range(len(keys))]
 
 
+def words_of(
+    spans: Sequence[tuple[int, int]], offsets: Sequence[tuple[int, int]], inner_PD: np.ndarray
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Returns the spans of the words that have at least one piece, and their vectors [W, D], the means of their pieces.
+
+    Args:
+      spans: characters (start, end) of each word.
+      offsets: characters of each piece.
+      inner_PD: float32, vectors of the pieces.
+    """
+    starts_P, ends_P = np.array(offsets, np.int64).reshape(-1, 2).T
+    found, vectors = [], [np.zeros((0, inner_PD.shape[1]), np.float32)]
+    for start, end in spans:
+        first, last = np.searchsorted(ends_P, start, "right"), np.searchsorted(starts_P, end, "left")
+        if first < last:
+            found.append((start, end))
+            vectors.append(inner_PD[first:last].mean(axis=0, keepdims=True))
+    return found, np.concatenate(vectors)
+
+
 def rounded(n: int, limit: int | None = None) -> int:
     """Returns the smallest of 16, 24, 32, 48, 64, 96, ... that is at least n, but at most `limit` (which is >= n).
 

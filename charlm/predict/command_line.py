@@ -1,7 +1,8 @@
-"""Uses a trained model: vectors of texts, words for gaps, how likely a text is, how it goes on, labels and answers.
+"""Uses a trained model: vectors of texts, words for gaps, typos mended, scores and continuations, labels and answers.
 
     python -m charlm.predict encode --checkpoint=runs/hlm "A text." > vectors.jsonl
     python -m charlm.predict fill-mask --checkpoint=runs/hlm "The [MASK] of the list."
+    python -m charlm.predict correct --checkpoint=runs/speller "A tpyo in a sentense."
     python -m charlm.predict score --checkpoint=gpt2 < lines.txt
     python -m charlm.predict generate --checkpoint=gpt2 --max-new=20 "Once upon a time"
     python -m charlm.predict neighbors --checkpoint=runs/c2s business BUSINESS bssinesssses

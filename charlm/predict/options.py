@@ -9,6 +9,7 @@ import argparse
 
 from charlm.core.called_as import program
 from charlm.core.reading import read_text
+from charlm.families.corrections import THRESHOLD, check_threshold, counted_words
 from charlm.families.gaps import LENGTH_DIGITS, Length
 from charlm.families.predict_options import add_options
 
@@ -21,6 +22,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
+    mend = commands.add_parser("correct", help="misspelled words, mended from their context, with offsets")
     score = commands.add_parser(
         "score", help="log-probability (nats) of each piece after those before it; bits per character"
     )
@@ -34,7 +36,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     whole = commands.add_parser(
         "predict", help="what any fine-tuned model predicts for files of examples in the format of its task"
     )
-    of_texts = (encode, fill, score, generate, near, tag, classify, measure, reply, rank)
+    of_texts = (encode, fill, mend, score, generate, near, tag, classify, measure, reply, rank)
     for command in (*of_texts, whole):
         command.add_argument(
             "--checkpoint",
@@ -50,9 +52,9 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     reply.add_argument("--context", required=True, help="file of the text that holds the answers")
     reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
     rank.add_argument("--query", required=True, help="the query that the passages are to answer")
-    for command in (encode, score, generate, tag, classify, measure, reply, rank, whole):
+    for command in (encode, mend, score, generate, tag, classify, measure, reply, rank, whole):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
-    for command in (encode, fill, tag, classify, measure, reply, rank, whole):
+    for command in (encode, fill, mend, tag, classify, measure, reply, rank, whole):
         add_options(command)
     encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
     encode.add_argument(
@@ -73,6 +75,17 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     )
     among.add_argument("--any", action="store_true", help="choose among all spellings, if the model spells words")
     fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
+    mend.add_argument(
+        "--threshold",
+        type=float,
+        default=THRESHOLD,
+        help="probability from which on a word is corrected; higher: fewer corrections (default: %(default)s)",
+    )
+    mend.add_argument(
+        "--words",
+        help="file of further known words, one a line, perhaps with a count behind it, beside the frequent ones of the "
+        "training text that lie beside the model",
+    )
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
     generate.add_argument("--max-new", type=int, default=40, help="most tokens to add (default: %(default)s)")
@@ -91,7 +104,9 @@ def check(args: argparse.Namespace) -> None:
     if getattr(args, "top", 1) > MOST_ANSWERS:
         raise ValueError(f"--top={args.top}: expected at most {MOST_ANSWERS}")
     if getattr(args, "words", None):
-        read_words(args.words)
+        read_counts(args.words) if args.command == "correct" else read_words(args.words)
+    if args.command == "correct":
+        check_threshold(args.threshold)
     if args.command == "fill-mask":
         word_length(args.length)
     if args.command == "answer":
@@ -104,6 +119,14 @@ def word_length(text: str) -> Length:
     if text != "auto" and not (digits and int(text) > 0):
         raise ValueError(f'--length={text}: expected a positive number of characters or "auto"')
     return "auto" if text == "auto" else int(text)
+
+
+def read_counts(path: str) -> dict[str, float]:
+    """Returns the words of the file that --words of `correct` names, with their counts; ValueError if it is none."""
+    try:
+        return counted_words(read_text(path).splitlines(), f"--words={path}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"--words={path} cannot be read: {error}") from error
 
 
 def read_words(path: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""The commands of pre-trained models: encode, fill-mask, score, generate and neighbors.
+"""The commands of pre-trained models: encode, fill-mask, correct, score, generate and neighbors.
 
 `charlm.predict.command_line` calls them. Open it to change what one of them asks a `Predictor` for, or the fields of
 its answers.
@@ -11,8 +11,9 @@ import math
 import sys
 
 from charlm.core.types import JsonObject
+from charlm.families.corrections import Correction
 from charlm.families.predictor import Encoding, Generation, KnownWords, Predictor, Score, check_seeds
-from charlm.predict.options import read_words, word_length
+from charlm.predict.options import read_counts, read_words, word_length
 from charlm.predict.stream import BATCHES_AT_A_TIME, Answerer, Asked
 
 
@@ -63,6 +64,20 @@ def _fill(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, int
     return lambda chunk: [*map(result, chunk)], 1
 
 
+def _correct(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, int]:
+    words = read_counts(args.words) if args.words else None
+
+    def result(found: Correction) -> JsonObject:
+        edits = [edit._asdict() | {"probability": round(edit.probability, 6)} for edit in found.edits]
+        return {"corrected": found.corrected, "edits": edits}
+
+    def answer(chunk: list[Asked]) -> list[JsonObject]:
+        texts = [asked.text for asked in chunk]
+        return [*map(result, predictor.correct(texts, args.batch_size, threshold=args.threshold, words=words))]
+
+    return answer, BATCHES_AT_A_TIME * args.batch_size
+
+
 def _near(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, int]:
     def result(asked: Asked) -> JsonObject:
         found = predictor.neighbors(asked.text, args.top)
@@ -110,4 +125,11 @@ def _generate(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer,
 
 
 # What each command asks the model: makes the function that answers texts, and says how many are read at a time.
-COMMANDS = {"encode": _encode, "fill-mask": _fill, "score": _score, "generate": _generate, "neighbors": _near}
+COMMANDS = {
+    "encode": _encode,
+    "fill-mask": _fill,
+    "correct": _correct,
+    "score": _score,
+    "generate": _generate,
+    "neighbors": _near,
+}

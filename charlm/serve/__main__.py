@@ -7,10 +7,10 @@
     curl -s http://127.0.0.1:8000/v1/encode -H 'Content-Type: application/json' -d '{"texts": "teh frist elment"}'
 
 A model is a workdir of a run, one of its checkpoints, or a model's folder in Hugging Face's format. What a model can do
-is at POST /v1/encode, fill_mask, neighbors, score, generate, tag, classify, measure, answer and rank; a request may
-name one of several models ("model"), else the first that can answers. GET /docs explains every request; /openapi.json
-is the same for programs, /v1/models lists the models, /health is 200 once all programs are compiled, and /metrics is
-for Prometheus. Errors are one line, {"error": "..."}.
+is at POST /v1/encode, fill_mask, correct, neighbors, score, generate, tag, classify, measure, answer and rank. A
+request may name one of several models ("model"), else the first that can answers. GET /docs explains every request;
+/openapi.json is the same for programs, /v1/models lists the models, /health is 200 once all programs are compiled, and
+/metrics is for Prometheus. Errors are one line, {"error": "..."}.
 
 There is no authentication and no encryption: who reaches the port may use it. It listens to this machine alone unless
 --host says otherwise; put a proxy that knows your users in front of it.

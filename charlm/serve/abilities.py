@@ -172,6 +172,20 @@ def _filled(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
     return [[shown(gap) for gap in one] for one in found]
 
 
+def _mending(values: JsonObject) -> Asked:
+    words = values["words"]
+    options = (("threshold", values["threshold"]), ("words", None if words is None else tuple(words)))
+    return Asked(values["texts"], options)
+
+
+def _mended(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+    def shown(one: Result) -> JsonObject:
+        place = {"start": one.start, "end": one.end, "word": one.word}
+        return {**place, "correction": one.correction, "probability": number(one.probability)}
+
+    return [{"corrected": one.corrected, "edits": [shown(edit) for edit in one.edits]} for one in found]
+
+
 def _scores(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
     def piece(one: Result) -> JsonObject:
         return {"piece": one.piece, "start": one.start, "end": one.end, "log_prob": number(one.log_prob)}
@@ -286,6 +300,19 @@ ABILITIES = {
             {"texts": "Return the [MASK] of the list.", "top": 3},
             lambda text: f"{text} [MASK]",
             together=False,
+        ),
+        Ability(
+            "correct",
+            "texts with misspelled words mended",
+            (
+                TEXTS,
+                Field("threshold", "the probability from which on a word is corrected", "number", 0.5, 0, 1),
+                Field("words", "further known words; null: those that the model knows", "words", None),
+            ),
+            _mending,
+            lambda model, items, options: model.correct(items, **options),
+            _mended,
+            {"texts": "A tpyo in a sentense."},
         ),
         Ability(
             "neighbors",

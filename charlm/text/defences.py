@@ -32,8 +32,6 @@ from charlm.text.noise.characters import Characters
 from charlm.text.noise.edits import Edit, NoisedText, NoisedWords, keep_protected
 from charlm.text.words import Span
 
-PROGRAM, DICTIONARY = "hunspell", "hunspell-en-us"  # as Debian names the packages of both
-
 
 class Defence(abc.ABC):
     """A correction of texts; equal texts are always corrected alike.
@@ -135,21 +133,28 @@ class SymSpell(Defence):
         return tuple(Edit(a, b, found[c:d]) for kind, a, b, c, d in _differences(run, found) if kind != "equal")
 
 
-class Hunspell(Defence):
-    """The spelling corrector Hunspell, as its program corrects with the dictionary en_US.
+class Piped(Defence):
+    """A spelling corrector that is asked through its program's pipe, in the protocol of Ispell.
 
-    A word that the dictionary neither has nor builds becomes the first suggestion for it; a word of a sentence the
+    A word that its dictionary neither has nor builds becomes the first suggestion for it; a word of a sentence the
     first one without a space. Words without a suggestion stay, and so do those with digits.
+
+    Attributes:
+      program: the program and its options.
+      packages: how Debian names the packages of program and dictionary.
     """
+
+    program: tuple[str, ...]
+    packages: str
 
     def __init__(self) -> None:
         """Starts the program; raises ValueError if the program or its dictionary is not installed."""
         self._process = subprocess.Popen(
-            [PROGRAM, "-a", "-i", "utf-8", "-d", "en_US"],
+            self.program,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8",
         )  # fmt: skip
         banner = self._line()
-        self.version = re.sub(r".*Hunspell ([\d.]+).*", r"hunspell \1", banner)
+        self.version = re.sub(r".*(Hunspell|Aspell) ([\d.]+).*", lambda found: f"{found[1].lower()} {found[2]}", banner)
         self._suggested = functools.lru_cache(1 << 16)(self._asked)
 
     def edits(self, text: str) -> list[Edit]:
@@ -190,9 +195,22 @@ class Hunspell(Defence):
 
     def _ended(self) -> ValueError:
         status = self._process.wait()
-        return ValueError(
-            f"--defence=hunspell: {PROGRAM} -d en_US ended with status {status}: is {DICTIONARY} installed?"
-        )
+        name, dictionary = self.program[0], self.packages.split()[-1]
+        return ValueError(f"--defence={name}: the program ended with status {status}: is {dictionary} installed?")
+
+
+class Hunspell(Piped):
+    """The spelling corrector Hunspell, as its program corrects with the dictionary en_US; see `Piped`."""
+
+    program = ("hunspell", "-a", "-i", "utf-8", "-d", "en_US")
+    packages = "hunspell hunspell-en-us"
+
+
+class Aspell(Piped):
+    """The spelling corrector GNU Aspell, as its program corrects with the dictionary en_US; see `Piped`."""
+
+    program = ("aspell", "-a", "--encoding=utf-8", "--lang=en_US")
+    packages = "aspell aspell-en"
 
 
 class Normal(Defence):
@@ -241,7 +259,7 @@ class Entry(NamedTuple):
       make: makes it, from what stands behind its name if it `takes` something.
       line: what it does.
       package: the optional package that it needs; "": none.
-      program: the program that it needs; "": none.
+      program: how Debian names the packages of the program that it needs, the program first; "": none.
       takes: what stands behind its name and a colon, for messages; "": nothing.
       check: raises ValueError if that is wrong, without making the defence.
     """
@@ -257,7 +275,10 @@ class Entry(NamedTuple):
 DEFENCES = MappingProxyType(
     {
         "symspell": Entry(SymSpell, "the spelling corrector SymSpell, English (extra [defence])", "symspellpy"),
-        "hunspell": Entry(Hunspell, "the spelling corrector Hunspell, English (the program)", program=PROGRAM),
+        "hunspell": Entry(
+            Hunspell, "the spelling corrector Hunspell, English (the program)", program=Hunspell.packages
+        ),
+        "aspell": Entry(Aspell, "the spelling corrector GNU Aspell, English (the program)", program=Aspell.packages),
         "nfkc": Entry(Normal, "NFKC, lookalikes folded to ASCII, invisible characters removed"),
     }
 )
@@ -295,8 +316,9 @@ def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
             entry.check(argument)
         if entry.package:
             extras.check(f"--defence={spec}", entry.package)
-        if entry.program and shutil.which(entry.program) is None:
-            raise ValueError(f"--defence={spec}: {PROGRAM} is not installed: apt install {PROGRAM} {DICTIONARY}")
+        program = entry.program.partition(" ")[0]
+        if program and shutil.which(program) is None:
+            raise ValueError(f"--defence={spec}: {program} is not installed: apt install {entry.program}")
     if len(set(parts)) < len(parts):
         raise ValueError(f"--defence={spec}: a defence is named twice")
     return parts

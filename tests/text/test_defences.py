@@ -79,7 +79,7 @@ def test_spans_follow_corrections(text, data):
 def test_specs_of_defences(monkeypatch):
     assert parsed("nfkc") == ("nfkc",)
     with pytest.raises(
-        ValueError, match=r"--defence=nfcc: 'nfcc' is not one of symspell, hunspell, nfkc; did you mean nfkc\?"
+        ValueError, match=r"--defence=nfcc: 'nfcc' is not one of symspell, hunspell, aspell, nfkc; did you mean nfkc\?"
     ):
         parsed("nfcc")
     with pytest.raises(ValueError, match="named twice"):

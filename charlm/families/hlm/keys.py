@@ -7,12 +7,25 @@ from __future__ import annotations
 
 import ml_collections
 
-from charlm.core.keys import Key, amount, count, natural
+from charlm.core.keys import Key, amount, count, natural, share
 from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, VOCAB_SIZE
+from charlm.text.noise.mixture import Mixture
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
 
+OBJECTIVES = ("", "spelling")
+
 KEYS: dict[str, Key] = {
+    "objective": Key("",
+        'what is learned: "" predicts masked words; "spelling" the words meant where misspelled ones are read',
+        OBJECTIVES),
+    "spelling.noise": Key(("charbert:1:3", "charbert_nlm:1:2", "phonetic:1:3", "keyboard:0.15", "repeat:0.15"),
+        "kinds of noise that misspell a word, each as likely; of objective=spelling, as all of this section"),
+    "spelling.lists": Key((), "files of real misspellings (Wikipedia's, codespell's, or word and misspellings a line)"),
+    "spelling.listed": share(0.6, "share of the misspelled words with listed misspellings that get one"),
+    "spelling.heldout_words": share(0.2, "share of the words of the lists kept from training, for evaluation"),
+    "spelling.rate": share(0.3, "most of a text's words that are misspelled; the share of each text is drawn below it"),
+    "spelling.clean": share(0.3, "share of texts without any misspelling"),
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
     "text.char_vocab": CHAR_VOCAB.but(
@@ -73,6 +86,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
             f"data.masking=reference draws random characters from ids 8 to 127, but model.vocab_size is "
             f"{model.vocab_size}; expected at least 128"
         )
+    if config.objective == "spelling":
+        Mixture(tuple(config.spelling.noise)).parsed()
     if not 3 <= model.char_slots <= 256:
         raise ValueError(f"model.char_slots={model.char_slots} must lie in [3, 256]")
     if model.rotary_base <= 1:

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -110,11 +111,13 @@ class MaskedCharacters(TextObjective):
         log.info("parameters from %s", checkpoint)
         return checkpoints.load_params(checkpoint, abstract_params)
 
-    def loss_sums(self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None) -> MaskedCharSums:
+    def loss_sums(
+        self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None
+    ) -> Any:  # of the class `sums`, which a subclass may change
         """Returns the sums of losses and hits of a micro-batch [S, ...]."""
         return masked_char_sums(self.model, params, micro_batch, dropout_key)
 
-    def summarize(self, sums: MaskedCharSums) -> dict[str, float]:
+    def summarize(self, sums: Any) -> dict[str, float]:  # as `loss_sums` returns them
         """Returns loss, bits per character and accuracies; see `charlm.families.hlm.loss.summarize`."""
         return summarize(sums)
 

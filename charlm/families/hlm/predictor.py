@@ -17,11 +17,13 @@ import numpy as np
 
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
-from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all
+from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
 from charlm.data.pipeline import word_rows
 from charlm.data.word_batch import WordBatch
+from charlm.families.corrections import THRESHOLD, Correction, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
+from charlm.families.hlm.correcting import SLOTS, Corrector
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
@@ -96,7 +98,7 @@ class HLMPredictor(Predictor):
         kept, and each batch runs as one program.
     """
 
-    suited = ("encode", "fill_mask")
+    suited = ("encode", "fill_mask", "correct")
     spells = caches = True
 
     def __init__(
@@ -107,7 +109,9 @@ class HLMPredictor(Predictor):
         self._params = params
         if "output_kernel" not in params.get("head", {}):
             reason = "this checkpoint is of a fine-tuned model: it has no head that predicts characters"
-            self.missing = {"fill_mask": reason}
+            self.missing = {"fill_mask": reason, "correct": reason}
+        elif config.get("objective", "") != "spelling":
+            self.missing = {"correct": "this HLM was not trained to correct (--config=configs/speller.py trains one)"}
         shape = model_config(config)
         self._slots, self._max_words = shape.char_slots, config.data.max_words
         self._buckets = inference_slots(self._slots)
@@ -280,6 +284,39 @@ class HLMPredictor(Predictor):
             filled = self.fill_all([asked[n] for n in some], top=top, known=known)
             found |= dict(zip(some, filled, strict=True))
         return [found[n] for n in range(len(asked))]
+
+    def correct(
+        self,
+        texts: Iterable[str],
+        batch_size: int = 32,
+        *,
+        threshold: float = THRESHOLD,
+        words: Mapping[str, float] | Iterable[str] | None = None,
+    ) -> list[Correction]:
+        """Returns the corrections of each text: misspelled words of letters that become other words, one for one.
+
+        Words keep their case. Numbers, addresses, hashtags, mentions and marks stay as they are, and so do words that
+        are run together or cut in two.
+
+        Args:
+          threshold: the probability from which on a word is corrected; higher: fewer corrections, more of them right.
+          words: further known words, perhaps with counts; they are added to the frequent words of the training text.
+
+        Raises:
+          ValueError: the model is no speller, `texts` is one string, the threshold is no probability, or `words` is one
+            string or has a count that is not positive.
+        """
+        self.require("correct")
+        check_threshold(threshold)
+        texts = checked_texts(texts, batch_size, "correct")
+        return self.corrector.correct(texts, batch_size, threshold, self.corrector.known(words))
+
+    @functools.cached_property
+    def corrector(self) -> Corrector:
+        """What corrects texts; of a model that is a speller."""
+        predict = lambda batch: jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
+        slots = slots_up_to(self._slots, SLOTS)
+        return Corrector(predict, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent)
 
     def _calls(self, gaps: list[WordGap]) -> Iterator[list[int]]:
         """Yields the indices of the gaps of one text that are filled in one call.

@@ -13,7 +13,7 @@ from charlm.data.batching import BatchShape
 from charlm.data.budgets import measure_shape
 from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
-from charlm.data.pipeline import training_records
+from charlm.data.pipeline import SentenceMaker, training_records
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.text_objective import sequences_of
 from charlm.nn.kernels import this_machine
@@ -31,8 +31,18 @@ def masking_of(config: ml_collections.ConfigDict, chars_end: int) -> Masking:
     return Masking(data.mask_rate, data.mask_share, data.random_share, chars_end, data.masking)
 
 
-def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> BatchShape:
+def batch_shape(
+    config: ml_collections.ConfigDict,
+    data: PreparedData,
+    shards: int,
+    maker: SentenceMaker | None = None,
+    room: int = 0,
+) -> BatchShape:
     """Returns the shape of every batch, with the config's budgets or, where it names none, with measured ones.
+
+    Args:
+      maker: makes the sequences that budgets are measured on; None: one that masks words.
+      room: as in `BatchShape`.
 
     Raises:
       ValueError: when the batch does not divide into micro-batches and table shards, or the config's budgets name
@@ -46,7 +56,7 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
             raise ValueError(
                 "data.bucket_slots, _words, _masked and _labels must name equally many buckets each, or none"
             )
-        return BatchShape(shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words)
+        return BatchShape(shards, sequences, cfg.max_words, *budgets, unique_words=cfg.unique_words, room=room)
     with training_records(config, data.train) as records:
         return measure_shape(
             records,
@@ -58,4 +68,6 @@ def batch_shape(config: ml_collections.ConfigDict, data: PreparedData, shards: i
             unique_words=cfg.unique_words,
             bucket_slots=tuple(cfg.bucket_slots),
             platform=this_machine().platform,
+            maker=maker,
+            room=room,
         )

@@ -26,7 +26,6 @@ from charlm.families.predictor import (
     check_top,
     checked_texts,
     prepared,
-    words_of,
 )
 from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
 from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
@@ -58,6 +57,7 @@ from charlm.families.windows import (
     unknown_by_row,
     window_around,
     windows,
+    words_of,
 )
 from charlm.nn.apply import applied
 from charlm.nn.probes import probed

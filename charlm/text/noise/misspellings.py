@@ -45,7 +45,7 @@ class Misspellings:
         Raises:
           ValueError: a file has none of these formats; the message names the file and the line.
         """
-        return cls(entry for path in paths for entry in _entries(Path(path)))
+        return cls(entry for path in paths for entry in entries_of(path))
 
     def of(self, word: str, spaces: bool = False) -> tuple[str, ...]:
         """Returns the misspellings of a word; those that contain whitespace only if `spaces` is true."""
@@ -57,6 +57,14 @@ class Misspellings:
         """Returns the number of words, whatever their case."""
         return len(self._folded)
 
+    def __contains__(self, word: str) -> bool:
+        """Says whether the lists have misspellings of a word, whatever its case."""
+        return word.lower() in self._folded
+
+    def words(self) -> tuple[str, ...]:
+        """Returns the words that have misspellings, in lower case."""
+        return tuple(self._folded)
+
 
 def _casing(word: str) -> Callable[[str], str] | None:
     """Returns a function that puts a lower-case form into the case of `word`; None if `word` mixes cases."""
@@ -67,8 +75,9 @@ def _casing(word: str) -> Callable[[str], str] | None:
     return str.upper if word == word.upper() else None
 
 
-def _entries(path: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yields the words of a file with their misspellings."""
+def entries_of(file: str | os.PathLike[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yields the words of a list with some of their misspellings; see `Misspellings.read`, also for what it raises."""
+    path = Path(file)
     lines = [(number, line) for number, line in enumerate(_text(path).split("\n"), 1) if line.strip()]
     if not lines:
         raise ValueError(f"{path}: expected a list of misspellings, the file is empty")

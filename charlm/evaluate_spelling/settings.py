@@ -1,0 +1,63 @@
+"""What an evaluation of spellers is asked to do, and the checks that need no model.
+
+Open it to add an option, or to see why one is refused. It needs no JAX.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from charlm.families.corrections import check_threshold
+from charlm.text.defences import Entry, parsed
+from charlm.wordrec.defences import KNOWN
+
+RIVALS: dict[str, Entry] = {name: entry for name, entry in KNOWN.items() if name != "nfkc"}  # it mends no spelling
+
+
+@dataclasses.dataclass(frozen=True)
+class SpellingSettings:
+    """The options of `python -m charlm.evaluate_spelling`, which explains them."""
+
+    models: list[str]
+    data: list[str]
+    lists: list[str]
+    typos: list[str]
+    rivals: list[str]
+    words: str
+    threshold: list[float]
+    rate: float
+    clean: float
+    no_real_words: bool
+    heldout_words: float
+    sentences: int
+    seed: int
+    samples: int
+    batch_size: int
+    out: str
+    command: str
+
+    def __post_init__(self) -> None:
+        """Checks the options; raises a ValueError that names the wrong one."""
+        if not (self.data or self.typos):
+            raise ValueError("expected --data FILE with --lists FILE, or --typos FILE: the sentences to correct")
+        if bool(self.data) != bool(self.lists):
+            given, other = ("--data", "--lists") if self.data else ("--lists", "--data")
+            raise ValueError(f"{given} without {other}: the misspellings of --lists are put into the text of --data")
+        for name in ("rate", "clean"):
+            if not 0 <= (value := getattr(self, name)) <= 1:
+                raise ValueError(f"--{name}={value}: expected a share from 0 to 1")
+        if not 0 < self.heldout_words <= 1:
+            raise ValueError(f"--heldout-words={self.heldout_words}: expected a share above 0, at most 1")
+        for name, least in (("sentences", 0), ("seed", 0), ("samples", 1), ("batch_size", 1)):
+            if (value := getattr(self, name)) < least:
+                raise ValueError(f"--{name.replace('_', '-')}={value}: expected at least {least}")
+        for option in ("lists", "typos"):
+            for path in getattr(self, option):
+                if not Path(path).is_file():
+                    raise ValueError(f"--{option}: there is no file {path!r}")
+        for threshold in self.threshold:
+            check_threshold(threshold)
+        for rival in self.rivals:
+            if len(parsed(rival, RIVALS)) != 1:
+                raise ValueError(f"--rivals {rival}: expected single systems, not a chain")

@@ -1,0 +1,91 @@
+"""What a corrector returns for a text, and how known words reach it.
+
+Open it to change the fields of a correction, or how a file of words is read. It needs no JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+THRESHOLD = 0.5  # probability from which on a correction is made
+
+
+class Mend(NamedTuple):
+    """A word of a text that is corrected.
+
+    Attributes:
+      start, end: its characters in the text.
+      word: as it stands there.
+      correction: what it becomes.
+      probability: that the correction is the word meant, among the candidates and the word as it stands.
+    """
+
+    start: int
+    end: int
+    word: str
+    correction: str
+    probability: float
+
+
+class Correction(NamedTuple):
+    """A text with its corrections, in the order of the text; `text` is as it was given."""
+
+    text: str
+    edits: tuple[Mend, ...]
+
+    @property
+    def corrected(self) -> str:
+        """The text with all corrections."""
+        parts, at = [], 0
+        for edit in self.edits:
+            parts += [self.text[at : edit.start], edit.correction]
+            at = edit.end
+        return "".join([*parts, self.text[at:]])
+
+
+def check_threshold(threshold: float) -> None:
+    """Raises ValueError unless the threshold is a probability."""
+    if isinstance(threshold, bool) or not 0 <= threshold <= 1:
+        raise ValueError(f"threshold={threshold}: expected a probability from 0 to 1")
+
+
+def weighted(words: Mapping[str, float] | Iterable[str]) -> dict[str, float]:
+    """Returns words in lower case with how often each is seen; words of a plain list count once each.
+
+    Raises:
+      ValueError: one string is given, or a count is not positive.
+    """
+    if isinstance(words, str):
+        raise ValueError("words: expected several words, got one string")
+    pairs = words.items() if isinstance(words, Mapping) else ((word, 1.0) for word in words)
+    found: dict[str, float] = {}
+    for word, count in pairs:
+        if isinstance(count, bool) or not isinstance(count, int | float) or not count > 0:
+            raise ValueError(f"words: {word!r} has the count {count!r}, expected a positive number")
+        found[word.lower()] = found.get(word.lower(), 0.0) + count
+    return found
+
+
+def counted_words(lines: Sequence[str], where: str) -> dict[str, float]:
+    """Returns the words of a file: one a line, perhaps with its count behind it.
+
+    Args:
+      where: names the file in messages.
+
+    Raises:
+      ValueError: a line has more than a word and a positive number; names it.
+    """
+    found: dict[str, float] = {}
+    for number, line in enumerate(lines, start=1):
+        word, *counts = line.split() or [""]
+        if not word:
+            continue
+        try:
+            count = float(counts[0]) if counts else 1.0
+        except ValueError:
+            count = 0.0
+        if len(counts) > 1 or not count > 0:
+            raise ValueError(f"{where}, line {number}: expected a word, perhaps with a positive count, got {line!r}")
+        found[word] = found.get(word, 0.0) + count
+    return found

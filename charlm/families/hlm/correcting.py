@@ -1,0 +1,338 @@
+"""Mends misspelled words of texts with an HLM that was trained for it (`charlm.families.hlm.spelling`).
+
+The model reads the text as it stands, and gives for each word the probability of every character of the word meant.
+Candidates are the word itself, the likeliest spelling of the model, and known words near to it. They are compared by
+the model's probability, by how frequent they are, and by what the typing errors between cost (`charlm.text.speller`).
+Open it to change which words are asked about, or how candidates are weighed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.core.types import Array
+from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape_of
+from charlm.data.word_batch import WordBatch
+from charlm.families.corrections import Correction, Mend, weighted
+from charlm.families.hlm.misspelled import END, ROOM, is_correctable
+from charlm.text.chars import MASK, UNK, CharVocab
+from charlm.text.defences import cased
+from charlm.text.noise.keyboards import AUTO, keyboard_for
+from charlm.text.speller import Lexicon, mixed
+from charlm.text.speller.channel import Costs, typing_costs
+from charlm.text.words import Span, Splitter
+
+NEAR = 200  # known words whose typing costs are computed for a word
+SLOTS = (8, 12)  # length buckets of words, beside that of the longest
+LEAST_WIDTH = 32  # words of the smallest batch
+KEPT = 12  # candidates of these that the model is asked about
+SURE = math.log(0.99)  # a known word of which the model is that sure stays, without a look at candidates
+WORST = -40.0  # nats: the least log-probability of a word that is told from others
+UNKNOWN = -18.0  # nats: the log-probability that a word has where no list has it
+MOST_LETTERS = 16
+OPENERS = "\"'“‘([.!?:;*-–—"  # behind these a capital says nothing
+SIGNS = "@#$"  # in front of a word: it is a mention, a hashtag or a name of a program
+GLUE = "./\\@_=&:~" + SIGNS  # between letters without a space: both are parts of an address, a path or a name
+SHARE = 0.5  # of the user's words, against those that lie beside the model
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What each part of a candidate's score counts.
+
+    They were fitted by conditional likelihood on 500 sentences with misspellings of words that are kept from training
+    (`spelling.heldout_words`), but not of those that evaluations are made of, with a model that was trained for less
+    than an hour: `docs/howto/correct.md` has the figures. There the weight of the spelling came out as 0, within its
+    error, and is set a little higher. Fit them anew for a model that was trained longer.
+
+    Attributes:
+      model: of the log-probability that the model gives to the spelling of another word.
+      prior: of the log-probability of the word in the list.
+      typing: of the cost of the typing errors, which is subtracted.
+      same: added to the word as it stands.
+      unknown: added to a word that is in no list.
+      name: added to a word as it stands, in no list, with a capital inside a sentence.
+      capitals: added to a word as it stands that is all capitals.
+      stands: of the log-probability that the model gives to the word as it stands.
+      letter: added for each letter of a word as it stands that is in no list, up to `MOST_LETTERS`: few long words are
+        like known ones by chance.
+      start: as `name`, where a sentence begins.
+    """
+
+    model: float = 0.05
+    prior: float = 0.72
+    typing: float = 0.74
+    same: float = 2.78
+    unknown: float = 2.33
+    name: float = 1.1
+    capitals: float = 6.94
+    stands: float = 0.06
+    letter: float = -0.51
+    start: float = 1.18
+
+    def vector(self) -> np.ndarray:
+        """Returns the weights in the order of `Candidate.features`, float64 [10]."""
+        return np.array(dataclasses.astuple(self))
+
+
+class Candidate(NamedTuple):
+    """A word that may be meant.
+
+    Attributes:
+      word: in the case of the word that stands in the text.
+      features: what is weighed, see `Weights`.
+    """
+
+    word: str
+    features: tuple[float, ...]
+
+
+class Near(NamedTuple):
+    """A known word near to one that was typed: its log-probability, and the cost of the typing errors, both in nats."""
+
+    word: str
+    prior: float
+    cost: float
+
+
+class WordsNear:
+    """Known words, and those of them that a typed word may mean; words are in lower case.
+
+    Args:
+      counts: how often each word is seen; {}: no word is known.
+    """
+
+    def __init__(self, counts: Mapping[str, float]) -> None:
+        self._lexicon = Lexicon(counts) if counts else None
+        self._keyboard, self._costs = keyboard_for(AUTO), Costs()
+        self.near = functools.lru_cache(1 << 16)(self._near)
+
+    def prior(self, word: str) -> float | None:
+        """Returns the log-probability of a word; None if it is not known."""
+        return None if self._lexicon is None else self._lexicon.log_prior.get(word)
+
+    def cost(self, typed: str, word: str) -> float:
+        """Returns what it costs to type a word otherwise."""
+        return float(typing_costs(typed, np.array([[ord(char) for char in word]]), self._keyboard, self._costs)[0])
+
+    def _near(self, typed: str) -> tuple[Near, ...]:
+        """Returns the known words that are likeliest by their frequency and the typing errors, best first."""
+        if self._lexicon is None:
+            return ()
+        rows = self._lexicon.nearest(typed, NEAR)
+        if not len(rows):
+            return ()
+        words, codes_KC, prior_K = self._lexicon.of_rows(rows)
+        cost_K = typing_costs(typed, codes_KC, self._keyboard, self._costs)
+        order = np.argsort(cost_K - 0.5 * prior_K, kind="stable")[: KEPT + 1]
+        found = [Near(words[k], float(prior_K[k]), float(cost_K[k])) for k in order.tolist() if words[k] != typed]
+        return tuple(found[:KEPT])
+
+
+def is_mendable(text: str, start: int, end: int) -> bool:
+    """Says whether a word of a text may be mended: `is_correctable`, and no part of an address, a path or a name."""
+    if not is_correctable(text[start:end]):
+        return False
+    before, after = text[max(start - 2, 0) : start], text[end : end + 2]
+    glued = (before[-1:] in GLUE and before[:-1].isalnum()) or (after[:1] in GLUE and after[1:].isalnum())
+    return not (glued or (before[-1:] and before[-1:] in SIGNS))
+
+
+class Asked(NamedTuple):
+    """A word of a text about which the model was asked.
+
+    Attributes:
+      text: the number of its text.
+      span: its characters there.
+      inside: whether it stands inside a sentence, where a capital marks a name.
+      log_probs_CV: float32, of each character id at each slot of the word meant; `END` is behind its last character.
+    """
+
+    text: int
+    span: Span
+    inside: bool
+    log_probs_CV: np.ndarray
+
+
+class Corrector:
+    """Corrects texts with a model.
+
+    Args:
+      predict: returns of a batch, for each bucket, the log-probabilities [1, M, C - 1, V] of its masked words.
+      rows: returns the characters of words as the model reads them, uint16 [W, C].
+      vocab: its characters.
+      splitter: how it splits texts.
+      slots: its length buckets.
+      max_words: words of its window.
+      frequent: the frequent words of its training text, most frequent first.
+      weights: of the parts of a score.
+    """
+
+    def __init__(
+        self,
+        predict: Callable[[WordBatch], Sequence[Array]],
+        rows: Callable[[list[str]], np.ndarray],
+        vocab: CharVocab,
+        splitter: Splitter,
+        slots: tuple[int, ...],
+        max_words: int,
+        frequent: Iterable[str],
+        weights: Weights | None = None,
+    ) -> None:
+        self._predict, self._rows, self._vocab, self._splitter = predict, rows, vocab, splitter
+        self._slots, self._room = slots, max_words - 2
+        self._weights_F = (weights or Weights()).vector()
+        # Words follow their frequency, which falls about as one over the rank (Zipf).
+        self._frequent: dict[str, float] = {}
+        for rank, word in enumerate(frequent):
+            self._frequent[word.lower()] = self._frequent.get(word.lower(), 0.0) + 1 / (rank + 10)
+        self._usual = WordsNear(self._frequent)
+        self._with = functools.lru_cache(2)(self._joined)  # an index of many words takes seconds
+        self._shapes: dict[tuple[int, int], BatchShape] = {}
+
+    def _joined(self, added: frozenset[tuple[str, float]]) -> WordsNear:
+        if not added:
+            return self._usual
+        words = dict(sorted(added))
+        return WordsNear(mixed(self._frequent, words, SHARE) if self._frequent else words)
+
+    def known(self, words: Mapping[str, float] | Iterable[str] | None) -> WordsNear:
+        """Returns the words that lie beside the model, together with the user's; ValueError for words of no use."""
+        if words is None:
+            return self._usual
+        return self._with(frozenset(weighted(words).items()))
+
+    def correct(self, texts: Sequence[str], batch_size: int, threshold: float, known: WordsNear) -> list[Correction]:
+        """Returns the corrections of each text; a word is corrected if the probability reaches the threshold."""
+        edits: list[list[Mend]] = [[] for _ in texts]
+        for asked in self.asked(texts, batch_size):
+            word = texts[asked.text][slice(*asked.span)]
+            found = self.best(word, asked, known)
+            if found is not None and found[1] >= threshold:
+                edits[asked.text].append(Mend(*asked.span, word, *found))
+        return [Correction(text, tuple(sorted(made))) for text, made in zip(texts, edits, strict=True)]
+
+    def best(self, word: str, asked: Asked, known: WordsNear) -> tuple[str, float] | None:
+        """Returns the likeliest other word with its probability; None if the word is likelier as it stands."""
+        if known.prior(word.lower()) is not None and self._model(word, asked.log_probs_CV) >= SURE:
+            return None
+        candidates = self.candidates(word, asked, known)
+        scores_K = np.array([one.features for one in candidates]) @ self._weights_F
+        chances_K = np.exp(scores_K - np.logaddexp.reduce(scores_K))
+        k = int(chances_K.argmax())
+        return (candidates[k].word, float(chances_K[k])) if k else None
+
+    def candidates(self, word: str, asked: Asked, known: WordsNear) -> list[Candidate]:
+        """Returns what a word may mean: first the word as it stands, then others that the model can write."""
+        typed = word.lower()
+        near = {one.word: one for one in known.near(typed)}
+        spelled = self._spelled(asked.log_probs_CV)
+        own = spelled.lower()
+        if own != typed and own not in near and is_correctable(own):
+            prior = known.prior(own)
+            near[own] = Near(own, UNKNOWN if prior is None else prior, known.cost(typed, own))
+        prior = known.prior(typed)
+        found = [Candidate(word, self._standing(word, prior, asked))]
+        for one in near.values():
+            new = spelled if one.word == own and word.islower() else cased(one.word, word)
+            chance = self._model(new, asked.log_probs_CV)
+            if new != word and chance > WORST:
+                unknown = float(known.prior(one.word) is None)
+                found.append(Candidate(new, (chance, one.prior, -one.cost, 0.0, unknown, *(0.0,) * 5)))
+        return found
+
+    def _standing(self, word: str, prior: float | None, asked: Asked) -> tuple[float, ...]:
+        """Returns the features of a word as it stands; `prior` is None if it is not known."""
+        unknown = prior is None
+        name = unknown and word[:1].isupper()
+        capitals = len(word) > 1 and word.isupper()
+        letters = min(len(word), MOST_LETTERS) if unknown else 0
+        flags = map(float, (1, unknown, name and asked.inside, capitals))
+        stands = self._model(word, asked.log_probs_CV)
+        return (
+            0.0,
+            UNKNOWN if prior is None else prior,
+            0.0,
+            *flags,
+            stands,
+            float(letters),
+            float(name and not asked.inside),
+        )
+
+    def _model(self, word: str, log_probs_CV: np.ndarray) -> float:
+        """Returns the log-probability of a spelling, at least `WORST`."""
+        ids = [*self._vocab.encode_word(word), END]
+        if UNK in ids or len(ids) > len(log_probs_CV):
+            return WORST
+        return max(float(log_probs_CV[np.arange(len(ids)), ids].sum()), WORST)
+
+    def _spelled(self, log_probs_CV: np.ndarray) -> str:
+        """Returns the likeliest spelling; "" if it is not made of characters."""
+        ids = log_probs_CV.argmax(axis=-1)
+        (ends,) = np.nonzero(ids == END)
+        word = self._vocab.decode(ids[: ends[0] if len(ends) else len(ids)])
+        return "" if "[" in word else word
+
+    def asked(self, texts: Sequence[str], batch_size: int) -> Iterator[Asked]:
+        """Yields every word that may be mended, with what the model says of it; texts are read by length."""
+        spans = [self._splitter.spans(text) for text in texts]
+        by_width: dict[int, list[tuple[int, int]]] = {}
+        for n, found in enumerate(spans):
+            for at in range(0, len(found), self._room):
+                width = self._width(min(len(found) - at, self._room) + 2)
+                by_width.setdefault(width, []).append((n, at))
+        for width, windows in by_width.items():
+            calls = [windows[at : at + batch_size] for at in range(0, len(windows), batch_size)]
+            sequences = [[self._sequence(texts[n], spans[n][at : at + self._room]) for n, at in call] for call in calls]
+            shape = self._shape(sequences, width)
+            for call, made in zip(calls, sequences, strict=True):
+                yield from self._of_windows(texts, spans, call, packed(made, shape))
+
+    def _width(self, longest: int) -> int:
+        """Returns the words that a batch is padded to: a power of two, so that few programs are compiled."""
+        return max(min(self._room + 2, max(LEAST_WIDTH, 1 << (longest - 1).bit_length())), longest)
+
+    def _sequence(self, text: str, window: Sequence[Span]) -> WordSequence:
+        rows_WC = self._rows([text[a:b] for a, b in window])
+        labels_WC = np.zeros_like(rows_WC)
+        usable = [w for w, (a, b) in enumerate(window) if b - a + 1 < self._slots[-1] and is_mendable(text, a, b)]
+        labels_WC[usable, 1] = MASK  # any id but 0 marks a word to predict
+        return framed(rows_WC, labels_WC)
+
+    def _of_windows(
+        self,
+        texts: Sequence[str],
+        spans: Sequence[Sequence[Span]],
+        windows: Sequence[tuple[int, int]],
+        batch: WordBatch,
+    ) -> Iterator[Asked]:
+        W = batch.mask_SBW.shape[-1]
+        for bucket, found in zip(batch.masked, self._predict(batch), strict=True):
+            log_probs_MCV = np.asarray(found)[0]
+            (rows_M,) = np.nonzero(np.asarray(bucket.labels_SMC)[0].any(axis=-1))
+            for m in rows_M.tolist():
+                b, place = divmod(int(bucket.position_SM[0, m]), W)
+                n, at = windows[b]
+                w = at + place - 1
+                before = texts[n][slice(*spans[n][w - 1])] if w else "."
+                yield Asked(n, spans[n][w], before not in OPENERS, log_probs_MCV[m])
+
+    def _shape(self, calls: Sequence[list[WordSequence]], width: int) -> BatchShape:
+        """Returns a shape for any of the calls: one that grows with what it has to hold, so that few are compiled."""
+        shapes = [shape_of(sequences, width, self._slots, ROOM) for sequences in calls]
+        key = shapes[0].sequences, width  # the first call has as many texts as any
+        shapes += [self._shapes[key]] if key in self._shapes else []
+        largest = {
+            field: tuple(map(max, *(getattr(shape, field) for shape in shapes)))
+            if len(shapes) > 1
+            else getattr(shapes[0], field)
+            for field in ("table", "masked", "labels")
+        }
+        self._shapes[key] = dataclasses.replace(shapes[0], **largest)
+        return self._shapes[key]

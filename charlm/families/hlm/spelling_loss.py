@@ -1,0 +1,81 @@
+"""The loss of a speller: every character of the words meant counts, and the end behind them.
+
+Open it to change what counts as mended, or what a run reports of misspelled and of clean words.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.core.types import Params
+from charlm.data.word_batch import MaskedWords, WordBatch
+from charlm.families.hlm.misspelled import END
+from charlm.nn.apply import applied
+
+
+class SpellingSums(NamedTuple):
+    """Sums over the predicted words of a batch, float32 scalars; the sums of several batches may be added up."""
+
+    nats: jax.Array  # negative log-likelihood of the characters and ends
+    chars: jax.Array  # characters and ends
+    changed: jax.Array  # words that are read otherwise than they are meant
+    mended: jax.Array  # of these: all characters are right
+    kept: jax.Array  # words that are read as they are meant
+    kept_right: jax.Array  # of these: all characters are right
+
+
+def spelling_sums(model: nn.Module, params: Params, batch: WordBatch, dropout_key: jax.Array | None) -> SpellingSums:
+    """Applies an `HLMForMaskedLM` to a micro-batch [S, ...] and sums its loss and correct words.
+
+    Args:
+      dropout_key: random key of dropout; None: evaluation, without dropout.
+    """
+    rngs = None if dropout_key is None else {"dropout": dropout_key}
+    logits = applied(model, {"params": params}, rngs)(batch, deterministic=dropout_key is None)
+    buckets = [_bucket_sums(x, bucket) for x, bucket in zip(logits, batch.masked, strict=True)]
+    return jax.tree.map(lambda *sums: sum(sums), *buckets)
+
+
+def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> SpellingSums:
+    labels_SMC = bucket.labels_SMC[..., 1:].astype(jnp.int32)
+    read_SMC = jax.vmap(lambda table, rows: table[rows])(bucket.chars_SPC, bucket.row_SM)[..., 1:].astype(jnp.int32)
+    real_SMC = labels_SMC != 0
+    label_logits = jnp.take_along_axis(logits_SMCV, labels_SMC[..., None], axis=-1)[..., 0]
+    nats_SMC = jax.nn.logsumexp(logits_SMCV, axis=-1) - label_logits
+    right_SM = ((logits_SMCV.argmax(axis=-1) == labels_SMC) | ~real_SMC).all(axis=-1)
+    word_SM = real_SMC.any(axis=-1)
+    same_SM = ((labels_SMC == jnp.where(read_SMC == 0, END, read_SMC)) | ~real_SMC).all(axis=-1)
+
+    def count(x: jax.Array) -> jax.Array:
+        return x.sum(dtype=jnp.float32)
+
+    return SpellingSums(
+        nats=jnp.where(real_SMC, nats_SMC, 0).sum(),
+        chars=count(real_SMC),
+        changed=count(word_SM & ~same_SM),
+        mended=count(word_SM & ~same_SM & right_SM),
+        kept=count(word_SM & same_SM),
+        kept_right=count(word_SM & same_SM & right_SM),
+    )
+
+
+def summarize(sums: SpellingSums) -> dict[str, float]:
+    """Returns the reported metrics: loss (nats) and bits per character, and the shares of words mended and kept.
+
+    Raises:
+      ValueError: no word was predicted.
+    """
+    nats, chars, changed, mended, kept, kept_right = (float(x) for x in sums)
+    if chars == 0:
+        raise ValueError("no word was predicted: too little text, or spelling.rate and data.mask_rate too small for it")
+    return {
+        "loss": nats / chars,
+        "bits_per_char": nats / chars / math.log(2),
+        "mended": mended / max(changed, 1.0),
+        "kept": kept_right / max(kept, 1.0),
+    }

@@ -1,0 +1,141 @@
+"""Tests the evaluation of spellers: sentences, counts by hand, systems, the report, and the command."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from charlm.evaluate_spelling.__main__ import main
+from charlm.evaluate_spelling.data import Example, misspelled, read_typos, sentences_of
+from charlm.evaluate_spelling.measure import counts_of, scores
+from charlm.text.noise.edits import Edit
+from charlm.text.noise.mixture import parted
+
+TEXT = "The cat sat on the old mat. It was cold, and the cat slept there.\nThe dog ran to every small town in May.\n"
+LIST = "cat cta kat\nmat mta\ntown twon\nevery evry\ncold colt\nslept slpet\ndog cat\n"
+CONLLU = """# text = Teh cats can't sleep alot.
+1\tTeh\tthe\tDET\t_\t_\t0\t_\t_\tCorrectForm=The
+2\tcats\tcat\tNOUN\t_\t_\t0\t_\t_\t_
+3-4\tcan't\t_\t_\t_\t_\t_\t_\t_\t_
+3\tca\tcan\tAUX\t_\t_\t0\t_\t_\t_
+4\tn't\tnot\tPART\t_\t_\t0\t_\t_\t_
+5\tsleep\tsleep\tVERB\t_\t_\t0\t_\t_\tSpaceAfter=Yes|CorrectForm=Sleep
+6\talot\ta\tADV\t_\t_\t0\t_\t_\tSpaceAfter=No|CorrectForm=a lot
+7\t.\t.\tPUNCT\t_\t_\t0\t_\t_\t_
+
+# text = Fine words.
+1\tFine\tfine\tADJ\t_\t_\t0\t_\t_\t_
+2\tword\tword\tNOUN\t_\t_\t0\t_\t_\t_
+
+"""
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT * 3)
+    (tmp_path / "list.txt").write_text(LIST)
+    (tmp_path / "typos.conllu").write_text(CONLLU)
+    return tmp_path
+
+
+def listed(files):
+    return parted([str(files / "list.txt")], 1.0, held_out=True)
+
+
+def test_sentences_are_distinct(files):
+    found = list(sentences_of([str(files / "text.txt")]))
+    assert found == ["The cat sat on the old mat.", "It was cold, and the cat slept there.",
+                     "The dog ran to every small town in May."]  # fmt: skip
+    assert list(sentences_of([str(files / "text.txt")], most=2)) == found[:2]
+
+
+def test_misspellings_stand_where_they_are_said(files):
+    sentences = list(sentences_of([str(files / "text.txt")]))
+    all_of_it = misspelled(sentences, listed(files), rate=1.0, clean=0.0)
+    for sentence, example in zip(sentences, all_of_it, strict=True):
+        assert example.clean == sentence
+        assert "".join(example.read) == example.text.replace(" ", "")
+        for read, meant in zip(example.read, example.meant, strict=True):
+            assert read == meant or read in LIST.split()
+    assert "mta" in all_of_it[0].text
+    assert all_of_it == misspelled(sentences, listed(files), rate=1.0, clean=0.0)
+    assert [one.text for one in misspelled(sentences, listed(files), 1.0, clean=1.0)] == sentences
+    assert all_of_it[2].text != misspelled(sentences, listed(files), 1.0, 0.0, real_words=False)[2].text
+    assert "The dog" in misspelled(sentences, listed(files), 1.0, 0.0, real_words=False)[2].text
+
+
+def test_typos_as_they_were_written(files):
+    (found,) = read_typos(str(files / "typos.conllu"))  # the second sentence has other words than its text
+    assert found.read == ["Teh", "cats", "can't", "sleep", "alot", "."]
+    assert found.meant == ("The", "cats", None, None, None, ".")
+    assert found.clean == "The cats can't sleep alot."
+    with pytest.raises(ValueError, match=r"expected a CoNLL-U file"):
+        read_typos(str(files / "text.txt"))
+
+
+EXAMPLE = Example("teh cat sta on", ((0, 3), (4, 7), (8, 11), (12, 14)), ("the", "cat", "sat", "on"))
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ([], (0, 0, 2, 0, 2)),
+        ([Edit(0, 3, "the")], (1, 1, 2, 0, 2)),
+        ([Edit(0, 3, "then"), Edit(4, 7, "car")], (0, 2, 2, 1, 2)),
+        ([Edit(0, 3, "the"), Edit(8, 11, "sat")], (2, 2, 2, 0, 2)),
+        ([Edit(9, 11, "at")], (1, 1, 2, 0, 2)),  # a part of the word is edited
+        ([Edit(7, 8, "")], (0, 0, 2, 0, 2)),  # words are joined, and neither is another
+        ([Edit(5, 5, " ")], (0, 1, 2, 1, 2)),  # a right word is cut
+    ],
+)
+def test_counts_of_a_sentence(edits, expected):
+    assert counts_of(EXAMPLE, edits) == expected
+
+
+def test_scores_of_sums():
+    found = scores(np.array([[6.0, 8, 12, 1, 500], [0, 0, 3, 0, 10]]))
+    np.testing.assert_allclose(found["precision"], [0.75, 0])
+    np.testing.assert_allclose(found["recall"], [0.5, 0])
+    np.testing.assert_allclose(found["f0.5"], [1.25 * 0.75 * 0.5 / (0.25 * 0.75 + 0.5), 0])
+    np.testing.assert_allclose(found["false_alarms"], [2, 0])
+
+
+def test_the_command_writes_a_report(files):
+    pytest.importorskip("symspellpy")
+    told = ["--data", f"{files}/text.txt", "--lists", f"{files}/list.txt", "--heldout-words", "1", "--rate", "1"]
+    told += ["--clean", "0", "--typos", f"{files}/typos.conllu", "--rivals", "symspell", "--samples", "20"]
+    assert main([*told, "--out", f"{files}/out"]) == 0
+    results = json.loads((files / "out" / "report.json").read_text())
+    assert [one["name"] for one in results["sets"]] == [
+        "Listed misspellings in real text",
+        "Misspellings as they were written",
+    ]
+    for one in results["sets"]:
+        assert [of["system"] for of in one["systems"]] == ["as it is", "symspell", "symspell by word"]
+        assert one["systems"][0]["changed"] == 0
+    by_word = results["sets"][0]["systems"][2]
+    assert 0 < by_word["right"] <= by_word["changed"] <= by_word["words"] + by_word["misspelled"]
+    assert "| symspell by word |" in (files / "out" / "report.md").read_text()
+    assert "meant: `The cat sat on the old mat.`" in (files / "out" / "sentences.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ([], "expected --data FILE with --lists FILE, or --typos FILE"),
+        (["--data", "a"], "--data without --lists"),
+        (["--typos", "none.conllu"], "--typos: there is no file"),
+        (["--typos", "{typos}", "--rate", "2"], "--rate=2.0: expected a share"),
+        (["--typos", "{typos}", "--threshold", "2"], "threshold=2.0: expected a probability"),
+        (["--typos", "{typos}", "--rivals", "symspel"], "did you mean symspell"),
+        (["--typos", "{typos}", "--rivals", "nfkc"], "'nfkc' is not one of"),
+    ],
+)
+def test_mistakes_are_one_line(files, capsys, told, why):
+    told = [one.format(typos=files / "typos.conllu") for one in told]
+    assert main([*told, "--out", f"{files}/out"]) == 1
+    said = capsys.readouterr().err
+    assert why in said
+    assert said.count("\n") == 1

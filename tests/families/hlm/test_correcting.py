@@ -1,0 +1,129 @@
+"""Tests how texts are corrected, with a model whose predictions are stated: offsets, case, and what stays."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+import pytest
+
+from charlm.data.pipeline import word_rows
+from charlm.families.corrections import Correction, check_threshold, counted_words, weighted
+from charlm.families.hlm.correcting import Corrector, WordsNear
+from charlm.families.hlm.misspelled import END
+from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.words import get_splitter
+
+VOCAB = CharVocab([*string.ascii_letters, *string.punctuation, *string.digits])
+ENCODER = WordEncoder(VOCAB, 12)
+FREQUENT = ["the", "cat", "receive", "letter", "house", "houses", "form", "from", "sat", "on"]
+MEANT = {"teh": "the", "recieve": "receive", "Teh": "The", "TEH": "THE", "hosue": "house", "dinsoaur": "dinosaur"}
+
+
+class Stated:
+    """A model that predicts the words of `MEANT` with a probability, and all others as they stand."""
+
+    def __init__(self, chance=0.95):
+        self.chance, self.batches = chance, []
+
+    def __call__(self, batch):
+        self.batches.append(batch)
+        return [self._log_probs(bucket) for bucket in batch.masked]
+
+    def _log_probs(self, bucket):
+        S, M, C = bucket.labels_SMC.shape
+        found = np.full((S, M, C - 1, VOCAB.size), (1 - self.chance) / VOCAB.size)
+        for m, labels_C in enumerate(bucket.labels_SMC[0]):
+            if labels_C.any():
+                word = VOCAB.decode(bucket.chars_SPC[0, bucket.row_SM[0, m], 1:])
+                ids = [*VOCAB.encode_word(MEANT.get(word, word)), END]
+                found[0, m, np.arange(len(ids)), ids] += self.chance
+        return np.log(found)
+
+
+def corrector(model, max_words=32, frequent=FREQUENT):
+    rows = lambda words: word_rows(ENCODER, words)
+    return Corrector(model, rows, VOCAB, get_splitter("rules"), (5, 8, 12), max_words, frequent)
+
+
+def corrected(texts, threshold=0.5, words=None, model=None, **options):
+    mender = corrector(model or Stated(), **options)
+    return mender.correct(texts, 2, threshold, mender.known(words))
+
+
+def test_offsets_and_case():
+    text = "  Teh cat, hosue;  recieve teh letter."
+    (found,) = corrected([text])
+    assert found.corrected == "  The cat, house;  receive the letter."
+    assert [(edit.word, edit.correction) for edit in found.edits] == [
+        ("Teh", "The"), ("hosue", "house"), ("recieve", "receive"), ("teh", "the"),
+    ]  # fmt: skip
+    for edit in found.edits:
+        assert text[edit.start : edit.end] == edit.word
+        assert 0.5 <= edit.probability <= 1
+
+
+def test_what_is_no_word_of_letters_stays():
+    text = "http://x.org/teh @teh #teh 3teh teh1 x.teh teh/cat teh_cat $teh 12 — …"
+    assert corrected([text])[0] == Correction(text, ())
+
+
+def test_texts_do_not_depend_on_each_other_or_on_windows():
+    texts = ["teh cat", "", "The house sat on recieve", "teh " * 50, " \n", "cat"]
+    together, alone = corrected(texts), [corrected([text])[0] for text in texts]
+    assert [one.corrected for one in together] == [one.corrected for one in alone]
+    assert together[3].corrected == "the " * 50
+    small = corrected(texts, max_words=5)
+    assert [one.corrected for one in small] == [one.corrected for one in together]
+
+
+def test_a_higher_threshold_corrects_less():
+    (all_of_it,) = corrected(["teh cat recieve"], threshold=0.0)
+    chances = sorted(edit.probability for edit in all_of_it.edits)
+    assert len(chances) == 2
+    (less,) = corrected(["teh cat recieve"], threshold=(chances[0] + chances[1]) / 2)
+    assert len(less.edits) == 1
+    assert not corrected(["teh cat recieve"], threshold=1.0)[0].edits
+
+
+def test_words_of_the_user_are_known():
+    unsure = Stated(0.3)
+    (without,) = corrected(["dinsoaur"], threshold=0.0, model=unsure)
+    (told,) = corrected(["dinsoaur"], threshold=0.0, words=["dinosaur"], model=unsure)
+    assert told.corrected == "dinosaur"
+    of = lambda found: sum(edit.probability for edit in found.edits if edit.correction == "dinosaur")
+    assert of(told) > of(without)
+
+
+def test_clean_text_stays():
+    text = "The cat sat on the house, from letter form."
+    assert corrected([text], threshold=0.0)[0].corrected == text
+
+
+def test_shapes_grow_and_stay():
+    model = Stated()
+    mender = corrector(model)
+    for text in ("teh cat sat", "on the letter", "teh " * 3, "the house sat"):
+        mender.correct([text], 2, 0.5, mender.known(None))
+    assert len({tuple(bucket.chars_SPC.shape for bucket in batch.masked) for batch in model.batches}) == 1
+
+
+def test_near_words_are_the_cheapest():
+    near = WordsNear({"the": 100.0, "then": 10.0, "zebra": 5.0})
+    assert near.near("teh")[0].word == "the"
+    assert near.cost("teh", "the") < near.cost("teh", "zebra")
+    assert WordsNear({}).near("teh") == ()
+    assert WordsNear({}).prior("the") is None
+
+
+def test_words_and_thresholds_are_checked():
+    assert weighted({"The": 2, "the": 1}) == {"the": 3.0}
+    assert counted_words(["the 3", "", "cat", "the 1"], "w") == {"the": 4.0, "cat": 1.0}
+    for wrong in ("teh", {"a": 0}, {"a": -1.0}, {"a": True}):
+        with pytest.raises(ValueError, match="words: "):
+            weighted(wrong)
+    with pytest.raises(ValueError, match=r"w, line 2: expected a word, perhaps with a positive count, got 'a b'"):
+        counted_words(["the 3", "a b"], "w")
+    for threshold in (-0.1, 1.1, True, float("nan")):
+        with pytest.raises(ValueError, match="expected a probability"):
+            check_threshold(threshold)

@@ -1,0 +1,108 @@
+"""Tests a run of a speller from config to corrections: it starts from an HLM, and every way to ask it agrees."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from small_run import on_devices, small_config
+
+import charlm
+import charlm.training.train
+from charlm.api.results import Corrected
+from charlm.config import load_config_file
+from charlm.families.hlm.misspelled import ROOM
+from charlm.families.hlm.spelling import SpelledWords
+from charlm.families.lookup import objective_of
+from charlm.families.predictor import Predictor
+from charlm.predict import main
+
+TEXTS = ["the cta sat on teh mat", "http://cta.org 3.14", ""]
+
+
+@pytest.fixture(scope="module")
+def speller(trained, tmp_path_factory):
+    """The workdir of a speller that was trained for four steps from the run `trained`."""
+    folder = tmp_path_factory.mktemp("speller")
+    config = trained.new_config()
+    (folder / "list.txt").write_text("cat cta\nmat mta\ntown twon\nhouse huose\nslept slpet\n")
+    config.objective = "spelling"
+    config.init_from = str(trained.workdir)
+    config.spelling.lists = (str(folder / "list.txt"),)
+    config.data.bucket_slots = (8,)
+    config.data.mask_rate = 0.3
+    config.train.steps = config.train.eval_every = 4
+    config.train.examples = 2
+    with on_devices(1):
+        charlm.training.train.train(config, str(folder / "run"))
+    return folder / "run"
+
+
+def test_the_config_names_the_objective(speller):
+    assert objective_of(load_config_file("configs/speller.py")) is SpelledWords
+    config = json.loads((speller / "config.json").read_text())
+    assert config["objective"] == "spelling"
+    lines = [json.loads(line) for line in (speller / "metrics.jsonl").read_text().splitlines()]
+    held_out = [line for line in lines if "heldout_mended" in line]
+    assert [line["step"] for line in held_out] == [0, 4]
+    assert held_out[1]["heldout_loss"] < held_out[0]["heldout_loss"]
+
+
+def test_all_ways_to_ask_agree(speller, capsys):
+    predictor = Predictor.from_checkpoint(speller)
+    found = predictor.correct(TEXTS, threshold=0.0)
+    assert [one.text for one in found] == TEXTS
+    assert not found[1].edits
+    assert not found[2].edits
+    model = charlm.load(speller)
+    assert model.abilities == ("encode", "fill_mask", "correct")
+    several = model.correct(TEXTS, threshold=0.0)
+    assert [one.corrected for one in several] == [one.corrected for one in found]
+    one = model.correct(TEXTS[0], threshold=0.0)
+    assert isinstance(one, Corrected)
+    assert one == several[0]
+    assert main(["correct", f"--checkpoint={speller}", "--threshold=0", *TEXTS[:2]]) == 0
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["corrected"] for line in said] == [one.corrected for one in found[:2]]
+    assert [list(line) for line in said] == [["text", "corrected", "edits"]] * 2
+    for edit in said[0]["edits"]:
+        assert TEXTS[0][edit["start"] : edit["end"]] == edit["word"]
+
+
+def test_candidates_are_scored_as_the_model_spells_them(speller):
+    """The log-probabilities of a word do not depend on the other texts of its batch, nor on the bucket's padding."""
+    corrector = Predictor.from_checkpoint(speller).corrector
+    alone = {one.span: one.log_probs_CV for one in corrector.asked(TEXTS[:1], 4)}
+    together = [
+        one for one in corrector.asked([*TEXTS, "a cat ran to every small house in old town"], 4) if not one.text
+    ]
+    assert {one.span for one in together} == set(alone)
+    for one in together:
+        slots = min(one.span[1] - one.span[0] + ROOM, 7)
+        np.testing.assert_allclose(one.log_probs_CV[:slots], alone[one.span][:slots], atol=2e-5)
+
+
+def test_other_models_are_refused_in_one_line(trained, capsys):
+    assert main(["correct", f"--checkpoint={trained.workdir}", "teh"]) == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "not trained to correct" in said
+    with pytest.raises(ValueError, match="was not trained to correct"):
+        charlm.load(trained.workdir).correct("teh")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"spelling.lists": ("none.txt",)}, "spelling.lists: there is no file 'none.txt'"),
+        ({"spelling.noise": ("spaces",)}, "join or cut words"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(tmp_path, changes, why):
+    config = small_config(tmp_path / "none.txt", tmp_path)
+    config.objective = "spelling"
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=why) as told:
+        charlm.training.train.train(config, str(tmp_path / "run"))
+    assert "\n" not in str(told.value)
