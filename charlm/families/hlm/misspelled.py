@@ -50,7 +50,7 @@ class Spelling:
         """Returns what a config says."""
         own = config.spelling
         mixture = Mixture(tuple(own.noise), own.listed)
-        return cls(mixture, tuple(own.lists), own.heldout_words, own.rate, own.clean, config.data.mask_rate)
+        return cls(mixture, tuple(own.lists), own.heldout_words, own.misspelled, own.clean, config.data.mask_rate)
 
     def misspeller(self) -> Misspeller:
         """Returns what misspells words in training; ValueError if a list cannot be read or a noise is not usable."""
