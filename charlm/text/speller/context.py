@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
+
+from charlm.core.durable import write_bytes
 
 FILE = "speller_context.safetensors"
 REACH = 10  # words on each side
@@ -107,7 +109,7 @@ class Context:
 
 def write_context(folder: Path, weights: ContextWeights) -> None:
     """Writes the weights into a folder, in float16; OSError if that cannot be done."""
-    save_file({name: array.astype(np.float16) for name, array in weights._asdict().items()}, folder / FILE)
+    write_bytes(folder / FILE, save({name: array.astype(np.float16) for name, array in weights._asdict().items()}))
 
 
 def read_context(folder: Path) -> ContextWeights | None:
@@ -123,9 +125,8 @@ def read_context(folder: Path) -> ContextWeights | None:
         raise ValueError(f"{path}: holds {', '.join(sorted(found))}, expected {', '.join(ContextWeights._fields)}")
     weights = ContextWeights(**{name: array.astype(np.float32) for name, array in found.items()})
     D, H = weights.word_DH.shape if weights.word_DH.ndim == 2 else (0, 0)
-    expected = ContextWeights((PLACES, D, H), (PLACES, H), (D, H), (H,))  # pyright: ignore[reportArgumentType]
-    for name, shape in expected._asdict().items():
-        array = getattr(weights, name)
+    shapes = (PLACES, D, H), (PLACES, H), (D, H), (H,)
+    for name, array, shape in zip(weights._fields, weights, shapes, strict=True):
         if array.shape != shape:
             raise ValueError(f"{path}: {name} is {array.shape}, expected {shape}")
         if not np.isfinite(array).all():
