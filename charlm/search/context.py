@@ -66,6 +66,8 @@ class ContextSettings:
             raise ValueError(f"--width={self.width}: expected 1 to 4096")
         if not 2 <= self.batch_size <= 1 << 16:
             raise ValueError(f"--batch-size={self.batch_size}: expected 2 to {1 << 16:,}")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"--seed={self.seed}: expected 0 to {(1 << 32) - 1:,}")
 
 
 class Params(NamedTuple):
@@ -85,7 +87,7 @@ def make_context(model: str, output: str, texts: Sequence[str], settings: Contex
       settings: how it is trained.
 
     Raises:
-      ValueError: there is no such model or file, the model has no table of words, the texts have too few of its words,
+      ValueError: there is no such model or file, the model has no table of words, the texts are too few to learn from,
         or the folder exists.
     """
     with new_folder(output) as folder:
@@ -96,6 +98,11 @@ def make_context(model: str, output: str, texts: Sequence[str], settings: Contex
         ids_N = words_of((text for path in texts for text in read_texts("--texts", path)), normalized, known)
         log.info("%s words of texts are among the %s of the table", f"{(ids_N != UNKNOWN).sum():,}", f"{len(words):,}")
         weights, likelier = train_context(rows_VD, ids_N, settings)
+        if likelier <= 0:
+            raise ValueError(
+                f"--texts: held-out words are {-likelier:.2f} nats less likely in their contexts than anywhere, after "
+                f"--passes={settings.passes:g} of {(ids_N != UNKNOWN).sum():,} words: expected more, such as millions"
+            )
         write_context(folder, weights)
     return (
         f"{output}: a held-out word is {likelier:.2f} nats likelier in its context than anywhere; put it beside the "

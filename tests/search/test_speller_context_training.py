@@ -100,6 +100,8 @@ def test_a_context_is_trained_and_read_through(tmp_path, capsys, monkeypatch):
     [
         (["--passes=0"], "--passes=0: expected more than 0"),
         (["--width=0"], "--width=0: expected 1 to 4096"),
+        (["--seed=-1"], "--seed=-1: expected 0 to 4,294,967,295"),
+        (["--seed=99999999999999999999"], "expected 0 to"),
         (["--batch-size=1"], "--batch-size=1: expected 2 to 65,536"),
         ([], "2 words that the encoder's table has, expected at least 4,096"),
         (["--model={roberta}"], "a model of the kind RoBERTa reads no text through a speller"),
@@ -115,12 +117,25 @@ def test_bad_input_of_training_is_told_in_a_line(tmp_path, capsys, options, mess
     assert {path.name for path in tmp_path.iterdir()} == {"texts.txt"}
 
 
+def test_a_context_that_tells_nothing_is_refused(tmp_path, capsys):
+    """Words in random order: what is learned of them by heart does not hold for others."""
+    rng = np.random.default_rng(0)
+    words = ["they", "read", "old", "the", "tree", "near", "a", "she", "tells", "words"]
+    (tmp_path / "texts.txt").write_text("\n".join(" ".join(rng.choice(words, 8)) for _ in range(20)), encoding="utf-8")
+    made = ["context", f"--model={release('bert')}", f"--texts={tmp_path}/texts.txt", f"--output={tmp_path}/context"]
+    assert main([*made, "--batch-size=32", "--width=64", "--passes=200"]) == 1
+    assert "nats less likely in their contexts than anywhere, after --passes=200 of" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"texts.txt"}
+
+
 def test_a_context_of_another_table_is_refused(tmp_path, capsys):
     zeros = ContextWeights(np.zeros((8, 5, 2)), np.zeros((8, 2)), np.zeros((5, 2)), np.zeros(2))
     write_context(tmp_path, zeros)
     made = ["speller", f"--model={release('bert')}", f"--output={tmp_path}/reader"]
     assert main([*made, f"--context={tmp_path}"]) == 1
     assert "the speller's context is for a table of width 5" in capsys.readouterr().err
+    assert main([*made, f"--context={tmp_path}/none"]) == 1
+    assert f"--context={tmp_path}/none: there is no such folder" in capsys.readouterr().err
     (tmp_path / FILE).unlink()
     assert main([*made, f"--context={tmp_path}"]) == 1
     assert f"no {FILE} in it; charlm search context makes one" in capsys.readouterr().err
