@@ -188,11 +188,7 @@ class Predictor(abc.ABC):
         )
 
     def table_words(self) -> tuple[list[str], np.ndarray]:
-        """Returns the words that have a row of the model's table, and their rows, float32 [N, D].
-
-        Raises:
-          ValueError: it is no model behind a speller.
-        """
+        """Returns the words that have a row of the table, and the rows, float32 [N, D]; ValueError if there is none."""
         raise ValueError("its table is not one of words: expected an encoder behind a speller")
 
     @property

@@ -9,8 +9,6 @@ the words that a run reads for a step, times the words of its corpora by that sp
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from pathlib import Path
 
 import ml_collections
@@ -18,7 +16,6 @@ from absl import flags
 
 from charlm import cli
 from charlm.core.durable import write_json
-from charlm.core.types import Json
 
 _WORDS = flags.DEFINE_integer("words", 1, "Words that the run is to see.", lower_bound=1)
 _FLOPS = flags.DEFINE_float("flops", 0.0, "Useful operations that the run may cost, instead; 0: words.", lower_bound=0)
@@ -34,7 +31,7 @@ _REPORTS = flags.DEFINE_integer("reports", 50, "Number of lines of metrics.", lo
 
 def main(config: ml_collections.ConfigDict) -> None:
     """Measures the batches of a config, and writes the budget."""
-    from charlm.league.measuring import measured, settings_of  # imported late, so that --help needs no JAX
+    from charlm.league.measuring import measured, settings_of, steps_of  # imported late, so that --help needs no JAX
 
     found = measured(config, _STAGE.value, _SPLITTER.value, _BATCHES.value)
     steps = steps_of(found, _WORDS.value, _FLOPS.value)
@@ -42,16 +39,6 @@ def main(config: ml_collections.ConfigDict) -> None:
     settings = settings_of(config, _STAGE.value, steps, _WARMUP.value, shares)
     Path(_OUT.value).parent.mkdir(parents=True, exist_ok=True)
     write_json(_OUT.value, found | {"asked_words": _WORDS.value, "asked_flops": _FLOPS.value} | settings)
-
-
-def steps_of(found: Mapping[str, Json], words: int, flops: float) -> int:
-    """Returns the steps, at least one, that see so many words or, if `flops` is not 0, cost so many operations.
-
-    Args:
-      found: as `charlm.league.measuring.measured` returns it.
-    """
-    asked, each = (flops, "flops_per_step") if flops else (words, "words_per_step")
-    return max(1, math.ceil(asked / found[each]))
 
 
 if __name__ == "__main__":

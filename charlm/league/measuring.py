@@ -14,7 +14,7 @@ import ml_collections
 
 from charlm.config.pretraining import set_by
 from charlm.core.sharding import path_name
-from charlm.core.types import JsonObject
+from charlm.core.types import Json, JsonObject
 from charlm.data.corpus import EncodedCorpus, encode_corpus
 from charlm.data.forms import TextForm
 from charlm.data.lanes import AnyRecord
@@ -148,3 +148,13 @@ def _words_by(config: ml_collections.ConfigDict, splitter: str, corpora: tuple[E
     for corpus in corpora:
         total += encode_corpus(corpus.name, other, corpus.split, TextForm(), RECORD_WORDS).stats.words
     return total
+
+
+def steps_of(found: Mapping[str, Json], words: int, flops: float) -> int:
+    """Returns the steps, at least one, that see so many words or, if `flops` is not 0, cost so many operations.
+
+    Args:
+      found: as `measured` returns it.
+    """
+    asked, each = (flops, "flops_per_step") if flops else (words, "words_per_step")
+    return max(1, math.ceil(asked / found[each]))

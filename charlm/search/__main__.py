@@ -112,7 +112,7 @@ def _add_context(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--texts", required=True, nargs="+", metavar="FILE", help="texts, in files as for `index`")
     parser.add_argument("--passes", type=float, default=1.0, help=f"how often the texts are read {default}")
     parser.add_argument("--width", type=int, default=128, help=f"numbers by which words are compared {default}")
-    parser.add_argument("--words", type=int, default=2048, metavar="N", help=f"words told from each other {default}")
+    parser.add_argument("--batch-size", type=int, default=2048, help=f"words told from each other at a time {default}")
     parser.add_argument("--seed", type=int, default=0, help=f"of all random draws {default}")
 
 
@@ -123,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.command == "speller":
         return run_command(lambda: _speller(args), "set JAX_PLATFORMS=cpu: this needs no accelerator")
     if args.command == "context":
-        return run_command(lambda: _context(args), f"lower --words (now {args.words})")
+        return run_command(lambda: _context(args), f"lower --batch-size (now {args.batch_size})")
     run = _index if args.command == "index" else _query
     return run_command(lambda: run(args), f"lower --batch-size (now {args.batch_size})")
 
@@ -147,7 +147,7 @@ def _context(args: argparse.Namespace) -> int:
     check_path("--model", args.model, needed=True, stored=True)
     from charlm.search.context import ContextSettings, make_context  # imported late, so that --help needs no JAX
 
-    settings = ContextSettings(args.passes, args.width, args.words, args.seed)
+    settings = ContextSettings(args.passes, args.width, args.batch_size, args.seed)
     print(make_context(args.model, args.output, args.texts, settings))
     return 0
 

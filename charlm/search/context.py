@@ -49,13 +49,13 @@ class ContextSettings:
     Attributes:
       passes: how often the texts are read; parts of one count.
       width: numbers by which a place and a word are compared.
-      batch: words at a time, which are told from each other.
+      batch_size: words at a time, which are told from each other.
       seed: of all random draws.
     """
 
     passes: float = 1.0
     width: int = 128
-    batch: int = 2048
+    batch_size: int = 2048
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,8 +64,10 @@ class ContextSettings:
             raise ValueError(f"--passes={self.passes:g}: expected more than 0 and at most 1000")
         if not 1 <= self.width <= 4096:
             raise ValueError(f"--width={self.width}: expected 1 to 4096")
-        if not 2 <= self.batch <= 1 << 16:
-            raise ValueError(f"--words={self.batch}: expected 2 to {1 << 16:,}")
+        if not 2 <= self.batch_size <= 1 << 16:
+            raise ValueError(f"--batch-size={self.batch_size}: expected 2 to {1 << 16:,}")
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"--seed={self.seed}: expected 0 to {(1 << 32) - 1:,}")
 
 
 class Params(NamedTuple):
@@ -85,7 +87,7 @@ def make_context(model: str, output: str, texts: Sequence[str], settings: Contex
       settings: how it is trained.
 
     Raises:
-      ValueError: there is no such model or file, the model has no table of words, the texts have too few of its words,
+      ValueError: there is no such model or file, the model has no table of words, the texts are too few to learn from,
         or the folder exists.
     """
     with new_folder(output) as folder:
@@ -95,11 +97,16 @@ def make_context(model: str, output: str, texts: Sequence[str], settings: Contex
         normalized, known = pretrained.tokenizer().normalized, {word: row for row, word in enumerate(words)}
         ids_N = words_of((text for path in texts for text in read_texts("--texts", path)), normalized, known)
         log.info("%s words of texts are among the %s of the table", f"{(ids_N != UNKNOWN).sum():,}", f"{len(words):,}")
-        weights, (before, after) = train_context(rows_VD, ids_N, settings)
+        weights, likelier = train_context(rows_VD, ids_N, settings)
+        if likelier <= 0:
+            raise ValueError(
+                f"--texts: held-out words are {-likelier:.2f} nats less likely in their contexts than anywhere, after "
+                f"--passes={settings.passes:g} of {(ids_N != UNKNOWN).sum():,} words: expected more, such as millions"
+            )
         write_context(folder, weights)
     return (
-        f"{output}: a held-out word is {after:.2f} nats likelier in its context than another ({before:.2f} before "
-        f"training); put it beside the encoder with charlm search speller --context {output} ({Path(output) / FILE})"
+        f"{output}: a held-out word is {likelier:.2f} nats likelier in its context than anywhere; put it beside the "
+        f"encoder with charlm search speller --context {output} ({Path(output) / FILE})"
     )
 
 
@@ -117,10 +124,8 @@ def words_of(texts: Iterable[str], normalized: Callable[[str], str], known: Mapp
     return np.concatenate(parts)
 
 
-def train_context(
-    rows_VD: np.ndarray, ids_N: np.ndarray, settings: ContextSettings
-) -> tuple[ContextWeights, tuple[float, float]]:
-    """Returns trained weights, and how well held-out words are told from others before and after, in nats.
+def train_context(rows_VD: np.ndarray, ids_N: np.ndarray, settings: ContextSettings) -> tuple[ContextWeights, float]:
+    """Returns trained weights, and how much likelier they say that held-out words are where they stand, in nats.
 
     Args:
       rows_VD: float32, the vectors of the known words.
@@ -132,32 +137,29 @@ def train_context(
     """
     rng = np.random.default_rng(settings.seed)
     (places,) = np.nonzero(ids_N != UNKNOWN)
-    if len(places) < 2 * settings.batch:
-        raise ValueError(
-            f"--texts: {len(places):,} words that the encoder's table has, expected at least {2 * settings.batch:,}"
-        )
+    size = settings.batch_size
+    if len(places) < 2 * size:
+        raise ValueError(f"--texts: {len(places):,} words that the encoder's table has, expected at least {2 * size:,}")
     rng.shuffle(places)
-    held = max(settings.batch, min(_MOST_HELD_OUT, round(_HELD_OUT * len(places))) // settings.batch * settings.batch)
+    held = max(size, min(_MOST_HELD_OUT, round(_HELD_OUT * len(places))) // size * size)
     held_out, places = places[:held], places[held:]
-    steps = max(1, round(settings.passes * len(places) / settings.batch))
+    steps = max(1, round(settings.passes * len(places) / size))
     mean_D, scale = rows_VD.mean(axis=0), float((rows_VD - rows_VD.mean(axis=0)).std())
     table_VD = jnp.asarray(np.vstack([(rows_VD - mean_D) / scale, np.zeros_like(rows_VD[:1])]))  # last: UNKNOWN
     optimizer = optax.adam(optax.warmup_cosine_decay_schedule(0.0, _RATE, min(_WARMUP, steps // 2), steps))
     params = _initial(settings, rows_VD.shape[1])
     state, started = optimizer.init(params), time.perf_counter()
-    measured = functools.partial(_held_out, table_VD, ids_N, held_out, settings)
-    before = measured(params)
     key = jax.random.key(settings.seed)
-    for step, chosen in enumerate(_batches(places, steps, settings.batch, rng), 1):
+    for step, chosen in enumerate(_batches(places, steps, size, rng), 1):
         params, state, likelier = _step(
             optimizer, table_VD, params, state, *_around(ids_N, chosen), jax.random.fold_in(key, step)
         )
         if step % max(1, steps // 10) == 0 or step == steps:
             log.info(
                 "step %s/%s  %.2f nats  %.0f words/s", f"{step:,}", f"{steps:,}", likelier,
-                step * settings.batch / (time.perf_counter() - started),
+                step * size / (time.perf_counter() - started),
             )  # fmt: skip
-    return _folded(params, mean_D, scale), (before, measured(params))
+    return _folded(params, mean_D, scale), _held_out(table_VD, ids_N, held_out, settings, params)
 
 
 def _initial(settings: ContextSettings, width: int) -> Params:
@@ -230,7 +232,7 @@ def _measured(table_VD: jax.Array, params: Params, words_B: jax.Array, around_BN
 def _held_out(
     table_VD: jax.Array, ids_N: np.ndarray, places: np.ndarray, settings: ContextSettings, params: Params
 ) -> float:
-    parts = places.reshape(-1, settings.batch)
+    parts = places.reshape(-1, settings.batch_size)
     return float(np.mean([float(_measured(table_VD, params, *_around(ids_N, part))) for part in parts]))
 
 

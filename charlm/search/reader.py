@@ -52,7 +52,10 @@ def make_reader(
     predictors = family(pretrained.family).get_predictor()
     weights = None if beside is None else beside.context
     if context is not None:
-        weights = read_context(Path(context))
+        place = Path(context)
+        if not place.exists():
+            raise ValueError(f"--context={context}: there is no such folder")
+        weights = read_context(place.parent if place.name == CONTEXT_FILE else place)
         if weights is None:
             raise ValueError(f"--context={context}: no {CONTEXT_FILE} in it; charlm search context makes one")
     predictors.with_speller(pretrained, StoredSpeller({}, settings, weights))  # it says what does not fit, before texts

@@ -8,10 +8,10 @@ import re
 import pytest
 
 from charlm.league import done, heldout
-from charlm.league.budget import steps_of
 from charlm.league.config import add_system, get_config, resolved
 from charlm.league.gathering import gathered
 from charlm.league.heldout import heldout_of, measure_of, minus_first, spread
+from charlm.league.measuring import steps_of
 from charlm.league.places import Places
 from charlm.league.plan import jobs_of
 from charlm.league.writing import write_report

@@ -19,7 +19,7 @@ from charlm.search.vectors import identity
 from charlm.text.speller.context import FILE, REACH, Context, ContextWeights, read_context, write_context
 
 RNG = np.random.default_rng(0)
-SMALL = ContextSettings(passes=6.0, width=8, batch=64)
+SMALL = ContextSettings(passes=6.0, width=8, batch_size=64)
 
 
 def test_words_between_texts_are_unknown():
@@ -34,9 +34,8 @@ def test_training_finds_which_words_stand_beside_which():
     pairs = RNG.integers(8, size=2000)
     ids_N = np.full(REACH + 12 * len(pairs), UNKNOWN, np.int32)
     ids_N[REACH::12], ids_N[REACH + 1 :: 12] = pairs, pairs + 8  # word n, then word n + 8
-    weights, (before, after) = train_context(rows_VD, ids_N, SMALL)
-    assert abs(before) < 0.1
-    assert after > 1.0  # of log(16) nats at most
+    weights, likelier = train_context(rows_VD, ids_N, SMALL)
+    assert likelier > 1.0  # by chance 0, and log(16) nats at most
     words = {str(n): row for n, row in enumerate(rows_VD)}
     context = Context(weights, words.get)
     before_NH, behind_NH = context.sides([(("3", 1.0),), ()])
@@ -70,8 +69,8 @@ def test_a_context_is_trained_and_read_through(tmp_path, capsys, monkeypatch):
     lines = ["they read old stories", "the old tree near a mat", "she tells words"] * 40
     texts.write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
     made = ["context", f"--model={encoder}", f"--texts={texts}", f"--output={tmp_path}/context"]
-    assert main([*made, "--words=32", "--width=4", "--passes=2"]) == 0
-    assert "nats likelier in its context than another" in capsys.readouterr().out
+    assert main([*made, "--batch-size=32", "--width=4", "--passes=2"]) == 0
+    assert "nats likelier in its context than anywhere" in capsys.readouterr().out
     weights = read_context(tmp_path / "context")
     assert weights.word_DH.shape == (from_pretrained(encoder).config.hidden, 4)
     reader = [f"--model={encoder}", f"--output={tmp_path}/reader", f"--context={tmp_path}/context"]
@@ -101,7 +100,9 @@ def test_a_context_is_trained_and_read_through(tmp_path, capsys, monkeypatch):
     [
         (["--passes=0"], "--passes=0: expected more than 0"),
         (["--width=0"], "--width=0: expected 1 to 4096"),
-        (["--words=1"], "--words=1: expected 2 to 65,536"),
+        (["--seed=-1"], "--seed=-1: expected 0 to 4,294,967,295"),
+        (["--seed=99999999999999999999"], "expected 0 to"),
+        (["--batch-size=1"], "--batch-size=1: expected 2 to 65,536"),
         ([], "2 words that the encoder's table has, expected at least 4,096"),
         (["--model={roberta}"], "a model of the kind RoBERTa reads no text through a speller"),
         (["--texts=none.txt"], "none.txt"),
@@ -116,12 +117,25 @@ def test_bad_input_of_training_is_told_in_a_line(tmp_path, capsys, options, mess
     assert {path.name for path in tmp_path.iterdir()} == {"texts.txt"}
 
 
+def test_a_context_that_tells_nothing_is_refused(tmp_path, capsys):
+    """Words in random order: what is learned of them by heart does not hold for others."""
+    rng = np.random.default_rng(0)
+    words = ["they", "read", "old", "the", "tree", "near", "a", "she", "tells", "words"]
+    (tmp_path / "texts.txt").write_text("\n".join(" ".join(rng.choice(words, 8)) for _ in range(20)), encoding="utf-8")
+    made = ["context", f"--model={release('bert')}", f"--texts={tmp_path}/texts.txt", f"--output={tmp_path}/context"]
+    assert main([*made, "--batch-size=32", "--width=64", "--passes=200"]) == 1
+    assert "nats less likely in their contexts than anywhere, after --passes=200 of" in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {"texts.txt"}
+
+
 def test_a_context_of_another_table_is_refused(tmp_path, capsys):
     zeros = ContextWeights(np.zeros((8, 5, 2)), np.zeros((8, 2)), np.zeros((5, 2)), np.zeros(2))
     write_context(tmp_path, zeros)
     made = ["speller", f"--model={release('bert')}", f"--output={tmp_path}/reader"]
     assert main([*made, f"--context={tmp_path}"]) == 1
     assert "the speller's context is for a table of width 5" in capsys.readouterr().err
+    assert main([*made, f"--context={tmp_path}/none"]) == 1
+    assert f"--context={tmp_path}/none: there is no such folder" in capsys.readouterr().err
     (tmp_path / FILE).unlink()
     assert main([*made, f"--context={tmp_path}"]) == 1
     assert f"no {FILE} in it; charlm search context makes one" in capsys.readouterr().err

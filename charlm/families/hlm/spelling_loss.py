@@ -72,7 +72,9 @@ def summarize(sums: SpellingSums) -> dict[str, float]:
     """
     nats, chars, changed, mended, kept, kept_right = (float(x) for x in sums)
     if chars == 0:
-        raise ValueError("no word was predicted: too little text, or spelling.misspelled and data.mask_rate too small for it")
+        raise ValueError(
+            "no word was predicted: too little text, or spelling.misspelled and data.mask_rate too small for it"
+        )
     return {
         "loss": nats / chars,
         "bits_per_char": nats / chars / math.log(2),

@@ -2,8 +2,8 @@
 
 Where a speller (`charlm.text.speller`) reads a word as others, the transformer reads the mean of their rows of the
 table, weighed by how likely each is. Words of several pieces are left out of it; if one is the likeliest, it is read
-alone. Letters of other scripts that look like ASCII are read as these. Nothing is learned, and all other positions are
-those of the model itself. Open it to change what the transformer reads in place of a word.
+alone. Letters of other scripts that look like ASCII are read as these. The transformer learns nothing for it, and all
+other positions are those of the model itself. Open it to change what the transformer reads in place of a word.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
+
+from charlm.core.durable import write_bytes
 
 FILE = "speller_context.safetensors"
 REACH = 10  # words on each side
@@ -107,7 +109,7 @@ class Context:
 
 def write_context(folder: Path, weights: ContextWeights) -> None:
     """Writes the weights into a folder, in float16; OSError if that cannot be done."""
-    save_file({name: array.astype(np.float16) for name, array in weights._asdict().items()}, folder / FILE)
+    write_bytes(folder / FILE, save({name: array.astype(np.float16) for name, array in weights._asdict().items()}))
 
 
 def read_context(folder: Path) -> ContextWeights | None:
@@ -117,17 +119,18 @@ def read_context(folder: Path) -> ContextWeights | None:
         return None
     try:
         found = load_file(path)
-    except SafetensorError as error:
+    except (SafetensorError, AttributeError) as error:  # the second, if NumPy lacks the type of a tensor
         raise ValueError(f"{path}: {error}") from None
     if set(found) != set(ContextWeights._fields):
         raise ValueError(f"{path}: holds {', '.join(sorted(found))}, expected {', '.join(ContextWeights._fields)}")
-    weights = ContextWeights(**{name: array.astype(np.float32) for name, array in found.items()})
-    D, H = weights.word_DH.shape if weights.word_DH.ndim == 2 else (0, 0)
-    expected = ContextWeights((PLACES, D, H), (PLACES, H), (D, H), (H,))  # pyright: ignore[reportArgumentType]
-    for name, shape in expected._asdict().items():
-        array = getattr(weights, name)
-        if array.shape != shape:
-            raise ValueError(f"{path}: {name} is {array.shape}, expected {shape}")
+    weights = ContextWeights(**found)
+    if weights.word_DH.ndim != 2:
+        raise ValueError(f"{path}: word_DH is {weights.word_DH.shape}, expected two axes")
+    D, H = weights.word_DH.shape
+    shapes = (PLACES, D, H), (PLACES, H), (D, H), (H,)
+    for name, array, shape in zip(weights._fields, weights, shapes, strict=True):
+        if array.dtype != np.float16 or array.shape != shape or not array.size:
+            raise ValueError(f"{path}: {name} is {array.dtype} {array.shape}, expected float16 {shape}, not empty")
         if not np.isfinite(array).all():
             raise ValueError(f"{path}: {name} has numbers that are not finite")
-    return weights
+    return ContextWeights(*(array.astype(np.float32) for array in weights))

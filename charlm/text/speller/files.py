@@ -65,7 +65,9 @@ def counted(texts: Iterable[str], normalized: Callable[[str], str]) -> Counter[s
 def write_speller(folder: Path, stored: StoredSpeller) -> None:
     """Writes the files into a folder; OSError if they cannot be written."""
     settings = dataclasses.asdict(stored.settings)
-    write_json(folder / FILE, {"format": FORMAT, "settings": settings, "words": dict(stored.words)})
+    has_context = stored.context is not None
+    content = {"format": FORMAT, "settings": settings, "context": has_context, "words": dict(stored.words)}
+    write_json(folder / FILE, content)
     if stored.context is not None:
         write_context(folder, stored.context)
 
@@ -88,7 +90,10 @@ def read_speller(folder: Path) -> StoredSpeller | None:
     words, settings = found.get("words"), found.get("settings")
     if not isinstance(words, dict) or not all(word and _is_count(count) for word, count in words.items()):
         raise ValueError(f"{path}: expected words with positive counts")
-    return StoredSpeller(words, _settings(settings, path), read_context(folder))
+    context = read_context(folder)
+    if found.get("context") and context is None:
+        raise ValueError(f"{path}: it has a context, but there is no {CONTEXT_FILE} beside it")
+    return StoredSpeller(words, _settings(settings, path), context)
 
 
 def _settings(found: Json, path: Path) -> SpellerSettings:

@@ -83,7 +83,7 @@ class Speller:
             if doubts == before:
                 break
             read = self._cheapest(text, chunks, doubts)
-        if self.context is not None and len(chunks) > 1:
+        if self.context is not None and self.settings.context and len(chunks) > 1:
             surroundings = _Surroundings(self.context, self.settings.context, self._words(text, chunks, read))
             read = self._cheapest(text, chunks, doubts, surroundings)
         return [reading for readings in read.readings for reading in readings]

@@ -36,7 +36,8 @@ class SpellerSettings:
       writer: how much the other words of a text tell about its writer. An unknown word costs more by `writer` times the
         nats by which misspelled words are likelier than for a writer of whom nothing is known.
       careless: the most of these nats.
-      context: what the fit of a word between those around it is multiplied by, if the speller has a context.
+      context: what the fit of a word between those around it is multiplied by, if the speller has a context; 0: it is
+        not asked.
       other: what it costs, with a context, to read a known word as another; less beside misspelled words, as with
         `writer`.
       language: whose keyboard it is; "auto": that of the script.

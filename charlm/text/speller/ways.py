@@ -139,7 +139,7 @@ class Ways:
         ways = [(float(cost), word) for cost, word in zip(costs, words, strict=True) if word != form and cost < own]
         if not ways:
             return Found(math.inf)
-        return self._likely([*sorted(ways)[: self._settings.kept], (own, form)], length)
+        return self._likely(sorted([*ways, (own, form)])[: self._settings.kept], length)
 
     def _of_run(self, run: str, doubt: float, fit: Fit | None) -> Found:
         """Returns how letters, digits and signs are read that touch each other."""
@@ -205,14 +205,17 @@ class Ways:
         return Found(ways[0][0], (Reading(0, length, words),))
 
     def _near_words(self, form: str) -> tuple[tuple[float, ...], tuple[str, ...]]:
-        """Returns the costs of the known words as which letters may be read, ascending, and the words."""
+        """Returns the costs of the known words as which letters may be read, ascending, and the words.
+
+        They are more than a reading keeps, if it keeps few: a context may prefer one that is not the cheapest.
+        """
         rows = self._lexicon.nearest(form, self._settings.candidates)
         if not len(rows):
             return (), ()
         words, codes_KC, prior_K = self._lexicon.of_rows(rows)
         cost_K = typing_costs(form, codes_KC, self._keyboard, self._settings.costs)
         cost_K -= self._settings.prior * prior_K
-        cheapest = np.argsort(cost_K, kind="stable")[: self._settings.kept].tolist()
+        cheapest = np.argsort(cost_K, kind="stable")[: max(self._settings.kept, _WEIGHED)].tolist()
         return tuple(cost_K[cheapest].tolist()), tuple(words[place] for place in cheapest)
 
     def _cut_words(self, form: str, word: str) -> tuple[float, str] | None:
@@ -252,6 +255,7 @@ _ODD = re.compile(rf"(?<=[^\W\d_])[{_SIGN}](?=[^\W_]|[{_SIGN}])|(?<![^\W_])[{_SI
 _DIGIT = re.compile(r"\d")
 _ADDRESS = re.compile(r"[^\W_]@[^\W_]+\.\w|://|^www\.|^#\w|[^\W\d_]{2}\.[^\W\d_]{2}")
 _LONGEST_PART = 20
+_WEIGHED = 8  # words near to a typed one that a context may choose from
 _ABBREVIATED = 3.0  # nats that an unknown word of two letters costs less, since it is more often an abbreviation
 _MOST_CAPITALS = 3  # that tell a name or an abbreviation
 LEAST_EDITED = 5  # letters of what is read with edits as well as with spaces or signs

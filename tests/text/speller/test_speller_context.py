@@ -77,9 +77,10 @@ def test_what_is_written_comes_back_in_half_precision(tmp_path):
     ("change", "message"),
     [
         ({"word_H": None}, "expected around_GDH, around_GH, word_DH, word_H"),
-        ({"word_H": np.zeros(H + 1)}, r"word_H is \(4,\), expected \(3,\)"),
-        ({"around_GDH": np.zeros((2, D, H))}, r"around_GDH is \(2, 8, 3\), expected \(8, 8, 3\)"),
-        ({"word_DH": np.zeros(3)}, r"expected"),
+        ({"word_H": np.zeros(H + 1)}, r"word_H is float16 \(4,\), expected float16 \(3,\)"),
+        ({"around_GDH": np.zeros((2, D, H))}, r"around_GDH is float16 \(2, 8, 3\), expected float16 \(8, 8, 3\)"),
+        ({"word_DH": np.zeros(3)}, r"word_DH is \(3,\), expected two axes"),
+        ({"word_H": np.zeros(0), "word_DH": np.zeros((D, 0))}, "expected float16"),
         ({"around_GH": np.full((PLACES, H), np.inf)}, "around_GH has numbers that are not finite"),
     ],
 )
@@ -89,6 +90,13 @@ def test_a_damaged_file_is_refused(tmp_path, change, message):
     with pytest.raises(ValueError, match=FILE) as error:
         read_context(tmp_path)
     error.match(message)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
+def test_numbers_of_another_type_are_refused(tmp_path, dtype):
+    save_file({name: array.astype(dtype) for name, array in RANDOM._asdict().items()}, tmp_path / FILE)
+    with pytest.raises(ValueError, match=f"around_GDH is {np.dtype(dtype)} .* expected float16"):
+        read_context(tmp_path)
 
 
 def test_what_is_no_such_file_is_refused(tmp_path):
@@ -155,6 +163,27 @@ def test_a_word_that_stays_possible_keeps_its_share():
 
 
 def test_words_cut_in_two_are_read_in_context():
-    pairs = {("the", "service"): 3.0}
-    assert first_words("the serv ice sat", pairs) == [("serv ice", "service")]
-    assert first_words("the ser vlce sat", pairs) == [("ser vlce", "service")]
+    pairs, asked = {("the", "service"): 5.0}, {"space": 22.0}
+    assert first_words("the ser vlce sat", pairs, **asked) == [("ser vlce", "service")]
+    assert first_words("the ser vlce sat", **asked) == [("ser", "sat")]
+
+
+def test_a_context_chooses_from_more_words_than_are_kept():
+    assert first_words("the caf drove", CATS, kept=1) == [("caf", "car")]
+    assert first_words("the caf sat", CATS, kept=1) == [("caf", "cat")]
+    assert first_words("drove form the", {("drove", "from"): 5.0}, kept=1, **BOLD) == [("form", "from")]
+
+
+def test_a_reading_has_at_most_as_many_words_as_are_kept():
+    for kept in (1, 2, 8):
+        asked = dataclasses.replace(SpellerSettings(), kept=kept, **BOLD)
+        speller = Speller(Lexicon(dict.fromkeys(WORDS, 1.0)), asked, context=context_of({("drove", "from"): 5.0}))
+        for reading in speller.read("drove form teh caf"):
+            assert 1 <= len(reading.words) <= kept
+
+
+def test_a_context_without_weight_is_not_asked():
+    """Beside misspelled words, too, where a known word may be read as another."""
+    text = "drove form teh caat dorve servcie"
+    assert first_words(text, {("drove", "from"): 5.0}, context=0.0, other=0.0) == first_words(text)
+    assert first_words(text, {("drove", "from"): 5.0}, other=0.0) != first_words(text)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from charlm.text.speller import SpellerSettings
 from charlm.text.speller.channel import Costs
+from charlm.text.speller.context import FILE as CONTEXT_FILE
+from charlm.text.speller.context import PLACES, ContextWeights
 from charlm.text.speller.files import FILE, StoredSpeller, counted, read_speller, write_speller
 
 SETTINGS = SpellerSettings(unknown=7.5, kept=3, language="de", costs=Costs(near=1.0))
@@ -29,6 +32,15 @@ def test_files_of_before_contexts_are_read(tmp_path):
         del whole["settings"][name]
     (tmp_path / FILE).write_text(json.dumps(whole), encoding="utf-8")
     assert read_speller(tmp_path) == StoredSpeller({}, SETTINGS)
+
+
+def test_a_context_that_is_gone_is_missed(tmp_path):
+    weights = ContextWeights(np.zeros((PLACES, 5, 2)), np.zeros((PLACES, 2)), np.zeros((5, 2)), np.zeros(2))
+    write_speller(tmp_path, StoredSpeller({}, SETTINGS, weights))
+    assert read_speller(tmp_path).context.word_DH.shape == (5, 2)
+    (tmp_path / CONTEXT_FILE).unlink()
+    with pytest.raises(ValueError, match=f"it has a context, but there is no {CONTEXT_FILE}"):
+        read_speller(tmp_path)
 
 
 def test_words_are_counted_in_their_normal_form():
