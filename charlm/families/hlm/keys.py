@@ -24,7 +24,7 @@ KEYS: dict[str, Key] = {
     "spelling.lists": Key((), "files of real misspellings (Wikipedia's, codespell's, or word and misspellings a line)"),
     "spelling.listed": share(0.6, "share of the misspelled words with listed misspellings that get one"),
     "spelling.heldout_words": share(0.2, "share of the words of the lists kept from training, for evaluation"),
-    "spelling.misspelled": share(0.3, "most of a text's words that are misspelled; the share of each text is drawn below it"),
+    "spelling.misspelled": share(0.3, "most of a text's words that are misspelled; each text draws a share below it"),
     "spelling.clean": share(0.3, "share of texts without any misspelling"),
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
