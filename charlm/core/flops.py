@@ -63,6 +63,19 @@ def lengths_of(real: Array) -> TotalLengths:
     return TotalLengths(float(np.count_nonzero(lengths)), float(lengths.sum()), float(np.square(lengths).sum()))
 
 
+def text_lengths(mask: Array) -> TotalLengths:
+    """Returns the totals of the texts of rows [..., L]: by a bool mask one a row, by one of numbers several.
+
+    See `charlm.nn.masks`.
+    """
+    if mask.dtype == bool:
+        return lengths_of(mask)
+    number_RL = np.asarray(mask).reshape(-1, mask.shape[-1])
+    text_RL = np.arange(len(number_RL))[:, None] * (number_RL.max(initial=0) + 1) + number_RL
+    lengths = np.bincount(text_RL[number_RL > 0]).astype(np.float64)
+    return TotalLengths(float(np.count_nonzero(lengths)), float(lengths.sum()), float(np.square(lengths).sum()))
+
+
 def full_lengths(array: Array) -> TotalLengths:
     """Returns the totals of sequences [..., L], counting every position, padding included."""
     *batch, length = np.shape(array)

@@ -138,7 +138,9 @@ class ForLabels(nn.Module):
     def __call__(self, *inputs: Tree, deterministic: bool = True, **options: Option) -> jax.Array:
         """Returns float32 logits, [N, labels] for sequences, else [N, L, labels]; they are meaningless at padding.
 
-        The arguments are those of the encoder.
+        Where texts share rows (`charlm.nn.masks`), those of sequences are [N, L, labels], too: the logits of the text
+        that starts at a position, or ends there for models that read left to right. The arguments are those of the
+        encoder.
         """
         output = self.reader(*inputs, deterministic=deterministic, **options)
         read = self.sequences if self.kind == SEQUENCE_CLASSIFICATION else self.positions
@@ -156,7 +158,7 @@ class ForLabels(nn.Module):
         return output.states_BLD
 
     def sequences(self, output: Tree, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
-        """Returns the vectors [N, E] of sequences."""
+        """Returns the vectors [N, E] of sequences; [N, L, E] where texts share rows, see `__call__`."""
         raise NotImplementedError(f"{type(self).__name__} reads no sequences")
 
 

@@ -62,6 +62,7 @@ class Joined(NamedTuple):
       length: number of positions.
       first, second: position of the first unit of each text.
       whole: the position whose state represents the whole row.
+      parts: the lengths of the rows that this one was laid together from (`Units.end_to_end`); () if it is one alone.
     """
 
     content: Any  # each family packs what it has put there
@@ -69,6 +70,7 @@ class Joined(NamedTuple):
     first: int
     second: int
     whole: int
+    parts: tuple[int, ...] = ()
 
 
 class Lost(NamedTuple):
@@ -173,12 +175,14 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
       labelled: which unit of a word carries its label: the first; the last for models that read left to right.
       draws: whether the reading of a text in training is random and drawn anew in every epoch.
       pools_specials: whether the mean over a text, its vector, has the special positions in it, too.
+      shares_rows: whether the model can tell rows apart that are laid end to end in one (`charlm.nn.masks`).
     """
 
     longest: int
     labelled: Literal["first", "last"] = "first"
     draws: bool = False
     pools_specials: bool = True
+    shares_rows: bool = False
 
     @abc.abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
@@ -195,6 +199,20 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
     @abc.abstractmethod
     def join(self, first: Encoded, second: Encoded | None = None) -> Joined:
         """Returns a row of one or two texts with the family's special positions added."""
+
+    def end_to_end(self, rows: Sequence[Joined]) -> Joined:
+        """Returns one row with the given rows in it, one after another; `numbered` has the model tell them apart."""
+        content = jax.tree.map(lambda *parts: np.concatenate(parts), *(row.content for row in rows))
+        parts = tuple(row.length for row in rows)
+        return rows[0]._replace(content=content, length=sum(parts), parts=parts)
+
+    def numbered(self, inputs: Inputs, rows: Sequence[Joined]) -> Inputs:
+        """Returns packed rows with a mask that numbers what each was laid together from; only with `shares_rows`.
+
+        Args:
+          inputs: what `pack` made of `rows`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has shares_rows, but no mask that numbers rows")
 
     @abc.abstractmethod
     def measure(
@@ -269,6 +287,15 @@ class Units(abc.ABC, Generic[Shape, Inputs]):
     def room(self, pair: bool) -> int:
         """Returns the number of units that fit into a row beside its special positions."""
         return self.longest - self.specials(pair)
+
+
+def part_numbers(rows: Sequence[Joined], shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the mask int32 `shape` [B, L] that numbers the parts of each row from 1, and 0 at padding."""
+    mask_BL = np.zeros(shape, np.int32)
+    for b, row in enumerate(rows):
+        parts = row.parts or (row.length,)
+        mask_BL[b, : row.length] = np.repeat(np.arange(1, len(parts) + 1), parts)
+    return mask_BL
 
 
 def texts_in_words(

@@ -104,15 +104,20 @@ def _laid(
     total = sum(lengths[n] for n in order)
     shared = SHARED_ROWS if total >= MANY else SHARED_ROWS[:1]
     leasts = dict.fromkeys(width(min(total, n)) for n in shared)
-    usual, *others = (_filled(lengths, order, width, least) for least in leasts)
+    usual, *others = (best_fit(lengths, order, width, least) for least in leasts)
     best = min(others, key=cost, default=usual)
     return best if cost(best) < BETTER * cost(usual) else usual
 
 
-def _filled(lengths: Sequence[int], order: Sequence[int], width: Callable[[int], int], least: int) -> Rows:
-    """Returns the rows if none is shorter than `least`.
+def best_fit(lengths: Sequence[int], order: Sequence[int], width: Callable[[int], int], least: int) -> Rows:
+    """Returns rows of texts, by their length; none is shorter than `least`.
 
     A text goes where it leaves least room free. If it fits nowhere, it opens a row.
+
+    Args:
+      lengths: number of positions of each text.
+      order: the indices of the texts, the longest first.
+      width: returns the length of a row with room for a number of positions.
     """
     found: Rows = {}
     free: list[tuple[int, int]] = []  # room and number of each row that has some, ascending

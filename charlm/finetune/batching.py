@@ -1,7 +1,7 @@
-"""Packs rows of any length into batches of a few shapes: rows of similar length together, each shape compiled once.
+"""Packs rows of any length into batches of a few shapes, each compiled once.
 
-The content of a batch depends only on seed and epoch, so a resumed run continues with exactly the next batch. Open it
-to change which rows share a batch, or how many shapes are compiled.
+`charlm.finetune.lanes` says which rows make a batch and where they lie in it. Open it to change how batches are laid
+out as arrays, or how many shapes are compiled.
 """
 
 from __future__ import annotations
@@ -10,32 +10,32 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from charlm.core.types import Array, Tree
-from charlm.families.units import Units
+from charlm.families.units import Joined, Units
+from charlm.finetune.lanes import Group, lane_counts
 from charlm.tasks.base import Row
 
-QUANTILES = (0.5, 0.9, 1.0)  # quantiles of the rows' lengths that become lengths of batches
-STEP = 8  # lengths of batches are rounded up to a multiple of this
 TRAINING_SLACK = 0.1  # share of room that a shape has beyond what was measured, for the other epochs
 FEW_POSITIONS = 128  # of a batch of few rows: so many positions have a table row each
 MEASURED_GROUPS = 64  # number of batches of each length that a shape is measured on
 
 
-class Group(NamedTuple):
-    """The indices of the rows of one batch, the length they are padded to, and to how many; 0: to a whole batch."""
-
-    length: int
-    rows: list[int]
-    size: int = 0
-
-
 class TaskBatch(NamedTuple):
-    """A batch: the model's input, and the targets of the loss by name; leading axes [A, S]: micro-batches, shards."""
+    """A batch; all arrays have leading axes [A, S]: micro-batches, shards.
+
+    Attributes:
+      inputs: the model's input.
+      targets: the targets of the loss by name, each [A, S, T] or [A, S, T, L] for T rows.
+      places: where rows share lanes, int32 of the same shape as targets: the place among all positions of the shard at
+        which each logit of a row is read; see `of_rows`. None: each row has a lane.
+    """
 
     inputs: Tree
     targets: dict[str, Array]
+    places: Array | None = None
 
 
 class Packed(NamedTuple):
@@ -45,53 +45,26 @@ class Packed(NamedTuple):
     rows: int
 
 
-def lengths_of(rows: Sequence[Row], longest: int) -> tuple[int, ...]:
-    """Returns the lengths of batches, ascending: the `QUANTILES` of the rows' lengths, then `longest`."""
-    if not rows:
-        return (longest,)
-    lengths = np.array([row.joined.length for row in rows])
-    ends = {min(longest, -(-int(np.quantile(lengths, q, method="higher")) // STEP) * STEP) for q in QUANTILES}
-    return tuple(sorted(ends | {longest}))
+class Place(NamedTuple):
+    """Where a row lies in a packed batch: its lane, in the order of the logits, and its first position there."""
+
+    row: int
+    lane: int
+    start: int
 
 
-def grid(longest: int) -> tuple[int, ...]:
-    """Returns the lengths of batches for any text: powers of two and the numbers halfway between, up to `longest`."""
-    powers = [2**n for n in range(4, longest.bit_length() + 1)]
-    lengths = sorted({*powers, *(3 * power // 2 for power in powers if power >= 32)})
-    return (*(length for length in lengths if length < longest), longest)
+def of_rows(logits: jax.Array, places: jax.Array | None) -> jax.Array:
+    """Returns the logits of rows, [S * T, labels] or [S * T, L, labels]; those after a row's end mean nothing.
 
-
-def epoch_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int, seed: int, epoch: int) -> list[Group]:
-    """Returns the batches of an epoch: every row once, in a new order.
-
-    Rows are drawn at random and collected by length. A batch is emitted as soon as it is full, so batches of all
-    lengths are mixed. The rows left at the end form the last batches, the shortest first.
+    Args:
+      logits: of all positions of all lanes, [S * lanes, length, labels]; without places what is to be returned.
+      places: [S, T] or [S, T, L], see `TaskBatch`.
     """
-    order = np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
-    waiting: dict[int, list[int]] = {length: [] for length in lengths}
-    groups = []
-    for index in order:
-        length = _length_for(rows[index].joined.length, lengths)
-        waiting[length].append(index)
-        if len(waiting[length]) == batch_size:
-            groups.append(Group(length, waiting[length]))
-            waiting[length] = []
-    return groups + _in_order([index for length in lengths for index in waiting[length]], rows, lengths, batch_size)
-
-
-def eval_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) -> list[Group]:
-    """Returns batches of rows sorted by length, every row once; each is padded to `batch_size` rows."""
-    order = sorted(range(len(rows)), key=lambda index: rows[index].joined.length)
-    return [group._replace(size=batch_size) for group in _in_order(order, rows, lengths, batch_size)]
-
-
-def _in_order(order: list[int], rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) -> list[Group]:
-    parts = [order[at : at + batch_size] for at in range(0, len(order), batch_size)]
-    return [Group(_length_for(max(rows[i].joined.length for i in part), lengths), part) for part in parts]
-
-
-def _length_for(length: int, lengths: tuple[int, ...]) -> int:
-    return next(end for end in lengths if length <= end)
+    if places is None:
+        return logits
+    flat_SNK = logits.reshape(len(places), -1, logits.shape[-1])
+    found = jax.vmap(lambda of_NK, at: jnp.take(of_NK, at, axis=0))(flat_SNK, places)
+    return found.reshape(-1, *found.shape[2:])
 
 
 class Packer:
@@ -99,11 +72,13 @@ class Packer:
 
     Args:
       units: text side of the model.
-      batch_size: rows per batch.
+      batch_size: the most rows of a batch for training.
       accumulation: A, micro-batches per batch.
       shards: S, shards per micro-batch.
       slack: share of room that a shape has beyond what was measured.
       local: indices of the shards of this process, ascending; None: all.
+      shares: whether rows may share lanes.
+      by_row: whether the model's labels are of rows, not of positions.
     """
 
     def __init__(
@@ -114,6 +89,9 @@ class Packer:
         shards: int = 1,
         slack: float = TRAINING_SLACK,
         local: Sequence[int] | None = None,
+        *,
+        shares: bool = False,
+        by_row: bool = False,
     ) -> None:
         if batch_size < 1 or batch_size % (accumulation * shards):
             raise ValueError(
@@ -121,18 +99,19 @@ class Packer:
                 "devices the batch is spread over (mesh.data x mesh.fsdp)"
             )
         self._units, self._pieces, self._shards, self._slack = units, accumulation * shards, shards, slack
-        self._size = batch_size
+        self._size, self._shares, self._by_row = batch_size, shares, by_row
         self._local = list(range(shards) if local is None else local)
-        self._shapes: dict[tuple[int, int], list[Any]] = {}  # by rows and length; each family has a type of its own
+        self._shapes: dict[tuple[int, int], list[Any]] = {}  # by lanes and length; each family has a type of its own
+        self._counts: dict[int, tuple[int, ...]] = {}  # by length, the numbers of lanes of a piece
 
     def measure(self, rows: Sequence[Row], groups: Sequence[Group]) -> None:
         """Adds a shape for the first groups of each size, unless a known shape fits them: every shape is compiled."""
+        self._counts |= lane_counts([group for group in groups if not group.size], self._pieces)
         alike: dict[tuple[int, int], list[Group]] = {}
         for group in groups:
-            alike.setdefault((self._rows(group), group.length), []).append(group)
+            alike.setdefault((self.lanes(group), group.length), []).append(group)
         for (count, length), chosen in alike.items():
-            cut = [part for group in chosen[:MEASURED_GROUPS] for part in self._cut(rows, group)]
-            parts = [[row.joined for row in part] for part in cut]
+            parts = [part for group in chosen[:MEASURED_GROUPS] for part in self._joined(rows, group)]
             known = self._shapes.setdefault((count, length), [])
             fits = lambda shape, parts=parts: all(self._units.pack(part, shape) is not None for part in parts)
             if count * self._pieces < self._size and count * length <= FEW_POSITIONS:
@@ -140,35 +119,74 @@ class Packer:
             if not any(map(fits, known)):
                 known.append(self._units.measure([part for part in parts if part], count, length, self._slack))
 
-    def _rows(self, group: Group) -> int:
-        """Returns the number of rows that each piece of a group is padded to."""
-        return (group.size or self._size) // self._pieces
+    def lanes(self, group: Group) -> int:
+        """Returns the number of lanes that each piece of a group is padded to."""
+        if group.size:
+            return group.size // self._pieces
+        most = self._size // self._pieces  # one for each row
+        counts = (*self._counts.get(group.length, ()), most)
+        return next(count for count in counts if count * self._pieces >= len(group.lanes))
 
-    def _cut(self, rows: Sequence[Row], group: Group) -> list[list[Row]]:
-        """Returns the rows of each piece (shard of a micro-batch), dealt in turn so that all are about equally full."""
-        return [[rows[index] for index in group.rows[piece :: self._pieces]] for piece in range(self._pieces)]
+    def _cut(self, group: Group) -> list[list[list[int]]]:
+        """Returns the lanes of each piece (shard of a micro-batch)."""
+        return [[lane for lane in group.lanes[piece :: self._pieces] if lane] for piece in range(self._pieces)]
 
-    def order(self, group: Group) -> list[int | None]:
-        """Returns the index of the row at each place of a packed batch, in the order of the logits; None: padding."""
-        found: list[int | None] = []
-        for piece in range(self._pieces):
-            part = group.rows[piece :: self._pieces]
-            found += [*part, *[None] * (self._rows(group) - len(part))]
+    def _joined(self, rows: Sequence[Row], group: Group) -> list[list[Joined]]:
+        """Returns the lanes of each piece as the model reads them."""
+        together = self._units.end_to_end if self._shares else lambda alone: alone[0]
+        return [[together([rows[index].joined for index in lane]) for lane in part] for part in self._cut(group)]
+
+    def places(self, rows: Sequence[Row], group: Group) -> list[Place]:
+        """Returns where each row of a packed batch lies."""
+        found, count = [], self.lanes(group)
+        for piece, lanes in enumerate(self._cut(group)):
+            for n, lane in enumerate(lanes, start=piece * count):
+                start = 0
+                for index in lane:
+                    found.append(Place(index, n, start))
+                    start += rows[index].joined.length
         return found
 
-    def pack(self, rows: Sequence[Row], group: Group) -> Packed:
-        """Returns a batch with arrays [A, S', ...] of the S' shards of this process.
+    def inputs(self, rows: Sequence[Row], group: Group) -> Tree:
+        """Returns the model's input, arrays [A, S', ...] with the S' shards of this process.
 
         Every process packs all shards, so that all choose the same shape.
         """
-        parts, count = self._cut(rows, group), self._rows(group)
+        parts, count = self._joined(rows, group), self.lanes(group)
         shapes = [*self._shapes.get((count, group.length), ()), self._units.widest(count, group.length)]
-        tried = ([self._units.pack([row.joined for row in part], shape) for part in parts] for shape in shapes)
+        tried = ([self._units.pack(part, shape) for part in parts] for shape in shapes)
         packed = next(found for found in tried if all(part is not None for part in found))  # the widest fits any rows
-        targets = [_targets(part, count, group.length, rows[group.rows[0]]) for part in parts]
-        here = [piece for piece in range(self._pieces) if piece % self._shards in self._local]
-        own = lambda of: self._stack([of[piece] for piece in here])
-        return Packed(TaskBatch(own(packed), own(targets)), sum(len(parts[piece]) for piece in here))
+        if self._shares:
+            packed = [self._units.numbered(part, lanes) for part, lanes in zip(packed, parts, strict=True)]
+        return self._stack([packed[piece] for piece in self._here()])
+
+    def pack(self, rows: Sequence[Row], group: Group) -> Packed:
+        """Returns a batch for training with arrays [A, S', ...] of the S' shards of this process."""
+        parts = self._cut(group)
+        count = self._size // self._pieces if self._shares else self.lanes(group)
+        flat = [[rows[index] for lane in part for index in lane] for part in parts]
+        of_piece = lambda piece: targets_of(flat[piece], count, group.length, rows[group.rows[0]])
+        here = self._here()
+        places = self._stack([self._read_at(rows, parts[piece], group) for piece in here]) if self._shares else None
+        batch = TaskBatch(self.inputs(rows, group), self._stack([of_piece(piece) for piece in here]), places)
+        return Packed(batch, sum(len(flat[piece]) for piece in here))
+
+    def _here(self) -> list[int]:
+        return [piece for piece in range(self._pieces) if piece % self._shards in self._local]
+
+    def _read_at(self, rows: Sequence[Row], lanes: Sequence[Sequence[int]], group: Group) -> np.ndarray:
+        """Returns `TaskBatch.places` of a piece: [T], or [T, length]."""
+        count, last = self._size // self._pieces, self.lanes(group) * group.length - 1
+        found = np.zeros((count,) if self._by_row else (count, group.length), np.int32)
+        row = 0
+        for n, lane in enumerate(lanes):
+            start = n * group.length
+            for index in lane:
+                joined = rows[index].joined
+                found[row] = start + (joined.whole if self._by_row else np.arange(group.length))
+                start += joined.length
+                row += 1
+        return np.minimum(found, last)
 
     def _stack(self, parts: list[Tree]) -> Tree:
         def lay(*arrays: np.ndarray) -> np.ndarray:
@@ -178,8 +196,12 @@ class Packer:
         return jax.tree.map(lay, *parts)
 
 
-def _targets(rows: Sequence[Row], count: int, length: int, like: Row) -> dict[str, np.ndarray]:
-    """Returns the targets of rows, padded with 0 to `count` rows of `length` positions; "weight" marks real ones."""
+def targets_of(rows: Sequence[Row], count: int, length: int, like: Row) -> dict[str, np.ndarray]:
+    """Returns the targets of rows, padded with 0 to `count` rows of `length` positions; "weight" marks real ones.
+
+    Args:
+      like: a row with the same targets, since there may be no rows.
+    """
     found: dict[str, np.ndarray] = {}
     for name, first in like.targets.items():
         value = np.asarray(first)

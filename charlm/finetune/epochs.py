@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from charlm.core.types import JsonObject
-from charlm.finetune.batching import Group, Packed, Packer
+from charlm.finetune.batching import Packed, Packer
+from charlm.finetune.lanes import Group
 from charlm.tasks.base import Row
 
 

@@ -13,18 +13,23 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.core.sharding import batch_sharding, local_shards, place_batch, place_state, state_sharding, traced_on
-from charlm.core.types import Params
+from charlm.core.types import Params, Tree
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
-from charlm.finetune.batching import Group, Packer, TaskBatch, eval_groups, grid
-from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask, Row, TaskSums
+from charlm.families.windows import rows_a_call
+from charlm.finetune.batching import Packer, targets_of
+from charlm.finetune.lanes import Group, eval_groups, grid, shared_groups
+from charlm.finetune.sharing import may_share
+from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask, Row
 
 # Share of room that a shape has beyond the text it was measured on: for other texts, and for typos, which turn
 # occurrences of one word into different words.
 EVALUATION_SLACK = 0.25
 # Rows of the batch where there are so few: one sentence need not cost as much as a whole batch. Each is compiled.
 FEW_ROWS = (1, 4, 16)
+LOSS_ROWS = 32  # rows whose losses are computed at a time
 
 
 class Prepared(NamedTuple):
@@ -38,6 +43,8 @@ class Prepared(NamedTuple):
 class Evaluator:
     """Predicts examples of a task with a model.
 
+    On processors, rows share lanes where the model can tell them apart, so that hardly any padding is computed.
+
     Args:
       model: a model with the task's head; its own parameters are not used, every call gets parameters.
       batch_size: rows of a batch, rounded up to a multiple of the devices it is sharded over.
@@ -45,28 +52,26 @@ class Evaluator:
 
     def __init__(self, model: Pretrained, task: AnyTask, units: Units, mesh: Mesh, batch_size: int) -> None:
         self.task, self.units = task, units
-        shards = mesh.shape["data"] * mesh.shape["fsdp"]
+        self._shards = shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._batch_size, *few = (-(-size // shards) * shards for size in (batch_size, *FEW_ROWS))
         self._few = [size for size in few if size < self._batch_size]
+        self._shares = may_share("auto", model, units, mesh)
+        self._by_row = model.head == SEQUENCE_CLASSIFICATION
         # One packer for all texts, so that they share shapes: compiling a shape takes longer than running it.
+        local = local_shards(mesh, shards)
         self.packer = Packer(
-            units, self._batch_size, shards=shards, slack=EVALUATION_SLACK, local=local_shards(mesh, shards)
+            units, self._batch_size, shards=shards, slack=EVALUATION_SLACK, local=local, shares=self._shares
         )
         spread, everywhere = batch_sharding(mesh), NamedSharding(mesh, PartitionSpec())
         self._place = lambda tree: place_state(tree, state_sharding(tree, mesh))
-        self._place_batch = lambda packed: place_batch(self._with_words(packed.batch), mesh, shards)
+        self._place_inputs = lambda inputs: place_batch(self._with_words(inputs), mesh, shards)
         self._words: Callable[[np.ndarray], np.ndarray] | None = None
 
-        def logits(params: Params, batch: TaskBatch) -> jax.Array:
-            return units.apply(model.model, params, jax.tree.map(lambda x: x[0], batch.inputs))
-
-        def sums(params: Params, batch: TaskBatch) -> tuple[jax.Array, TaskSums]:
-            found = logits(params, batch)
-            targets = {name: x[0].reshape(-1, *x.shape[3:]) for name, x in batch.targets.items()}
-            return found, task.row_sums(found, targets)
+        def logits(params: Params, inputs: Tree) -> jax.Array:
+            return units.apply(model.model, params, jax.tree.map(lambda x: x[0], inputs))
 
         self._logits = jax.jit(traced_on(mesh, logits), in_shardings=(None, spread), out_shardings=everywhere)
-        self._sums = jax.jit(traced_on(mesh, sums), in_shardings=(None, spread), out_shardings=everywhere)
+        self._sums = jax.jit(task.row_sums)
 
     def take_words(self, vectors: Callable[[np.ndarray], np.ndarray]) -> None:
         """Makes predictions take the vectors of words from a function instead of computing them.
@@ -77,12 +82,9 @@ class Evaluator:
         """
         self._words = vectors
 
-    def _with_words(self, batch: TaskBatch) -> TaskBatch:
-        """Returns a batch whose tables hold vectors in place of characters, if they are taken from elsewhere."""
-        if self._words is None:
-            return batch
-        tables = tuple(map(self._words, batch.inputs.chars))
-        return batch._replace(inputs=batch.inputs._replace(chars=tables))
+    def _with_words(self, inputs: Tree) -> Tree:
+        """Returns inputs whose tables hold vectors in place of characters, if they are taken from elsewhere."""
+        return inputs if self._words is None else inputs._replace(chars=tuple(map(self._words, inputs.chars)))
 
     def place(self, params: Params) -> Params:
         """Puts parameters onto the devices."""
@@ -95,8 +97,13 @@ class Evaluator:
 
     def groups(self, rows: Sequence[Row]) -> list[Group]:
         """Returns the batches of rows, and adds shapes for them to the packer."""
-        size = next((few for few in self._few if len(rows) <= few), self._batch_size)
-        groups = eval_groups(rows, grid(self.units.longest), size)
+        lengths = grid(self.units.longest)
+        if self._shares:
+            most = lambda length: rows_a_call(self._batch_size, length)
+            groups = shared_groups(rows, lengths, most, self._shards)
+        else:
+            size = next((few for few in self._few if len(rows) <= few), self._batch_size)
+            groups = eval_groups(rows, lengths, size)
         self.packer.measure(rows, groups)
         return groups
 
@@ -104,15 +111,17 @@ class Evaluator:
         """Returns the logits of each row, without padding."""
         found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
         for group in prepared.groups:
-            batch = self._place_batch(self.packer.pack(prepared.rows, group))
-            self._take(found, prepared, group, np.asarray(self._logits(params, batch)))
+            inputs = self._place_inputs(self.packer.inputs(prepared.rows, group))
+            logits = np.asarray(self._logits(params, inputs))
+            for row, lane, start in self.packer.places(prepared.rows, group):
+                found[row] = self._of_row(logits[lane], prepared.rows[row], start)
         return found
 
-    def _take(self, found: list[np.ndarray], prepared: Prepared, group: Group, logits: np.ndarray) -> None:
-        for index, row_logits in zip(self.packer.order(group), logits, strict=True):
-            if index is not None:
-                of_positions = row_logits.ndim > 1
-                found[index] = row_logits[: prepared.rows[index].joined.length] if of_positions else row_logits
+    def _of_row(self, logits: np.ndarray, row: Row, start: int) -> np.ndarray:
+        """Returns the logits of a row, given those of its lane."""
+        if self._by_row:
+            return logits[start + row.joined.whole] if self._shares else logits
+        return logits[start : start + row.joined.length]
 
     def predict(self, params: Params, prepared: Prepared) -> list[AnyPrediction]:
         """Returns the predictions of examples."""
@@ -120,13 +129,20 @@ class Evaluator:
 
     def predict_with_loss(self, params: Params, prepared: Prepared) -> tuple[list[AnyPrediction], np.ndarray]:
         """Returns the predictions of labelled examples, and the loss and weight of each, [E, 2]."""
-        found: list[np.ndarray] = [np.zeros(0)] * len(prepared.rows)
+        found = self.logits(params, prepared)
         losses_E2 = np.zeros((len(prepared.examples), 2))
-        for group in prepared.groups:
-            batch = self._place_batch(self.packer.pack(prepared.rows, group))
-            logits, sums = jax.device_get(self._sums(params, batch))
-            self._take(found, prepared, group, logits)
-            for index, loss, weight in zip(self.packer.order(group), sums.loss, sums.weight, strict=True):
-                if index is not None:
-                    losses_E2[prepared.rows[index].example] += loss, weight
+        for group in eval_groups(prepared.rows, grid(self.units.longest), LOSS_ROWS):
+            rows = [prepared.rows[index] for index in group.rows]
+            targets = targets_of(rows, LOSS_ROWS, group.length, rows[0])
+            sums = jax.device_get(self._sums(self._padded([found[index] for index in group.rows], group), targets))
+            for row, loss, weight in zip(rows, sums.loss, sums.weight, strict=False):
+                losses_E2[row.example] += loss, weight
         return self.task.predict(prepared.examples, prepared.rows, found), losses_E2
+
+    def _padded(self, logits: Sequence[np.ndarray], group: Group) -> np.ndarray:
+        """Returns the logits of some rows as one array of `LOSS_ROWS` rows."""
+        shape = logits[0].shape if self._by_row else (group.length, logits[0].shape[-1])
+        whole = np.zeros((LOSS_ROWS, *shape), logits[0].dtype)
+        for of_row, one in zip(whole, logits, strict=False):
+            of_row[: len(one)] = one
+        return whole

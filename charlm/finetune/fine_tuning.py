@@ -18,6 +18,7 @@ import ml_collections
 from flax import traverse_util
 from jax.sharding import Mesh
 
+from charlm.convert.heads import SEQUENCE_CLASSIFICATION
 from charlm.convert.model import Target
 from charlm.core import checkpoint as checkpoints
 from charlm.core import followers, hosts
@@ -31,13 +32,15 @@ from charlm.core.types import JsonObject, Params
 from charlm.families.family import family
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.finetune.batching import Group, Packed, Packer, epoch_groups, lengths_of
+from charlm.finetune.batching import Packed, Packer
 from charlm.finetune.course import Epochs, shown
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.evaluate import Evaluator
+from charlm.finetune.lanes import Group, epoch_groups, lengths_of, shared_lengths
 from charlm.finetune.learning import TaskLearning, optimizer_of, rate_of
 from charlm.finetune.model import first_params, held_params, with_task
+from charlm.finetune.sharing import may_share
 from charlm.tasks.base import AnyExample, AnyTask, Row
 from charlm.tasks.create import from_settings
 from charlm.training.assembly import Setup, assembled
@@ -94,9 +97,18 @@ class FineTuning:
         self._evaluator = Evaluator(self._model, task, self._units, mesh, config.data.eval_batch_size)
         self._noise = NoisyExamples(config.data.noise, config.data.noise_share, seed, config.data.misspellings)
         self._rows = task.rows(examples.train, self._units.training(seed, 0), training=True)
-        self._lengths = lengths_of(self._rows, self._units.longest)
-        size, parts = config.data.batch_size, config.data.accumulation
-        self._packer = Packer(self._units, size, parts, shards, local=local_shards(mesh, shards))
+        size, parts, longest = config.data.batch_size, config.data.accumulation, self._units.longest
+        self._shares = may_share(config.data.share_rows, self._model, self._units, mesh)
+        self._packer = Packer(
+            self._units, size, parts, shards, local=local_shards(mesh, shards),
+            shares=self._shares, by_row=self._model.head == SEQUENCE_CLASSIFICATION,
+        )  # fmt: skip
+        self._pieces = parts * shards
+        self._lengths = (
+            shared_lengths(self._rows, longest, size, self._pieces, seed)
+            if self._shares
+            else lengths_of(self._rows, longest)
+        )
         self._packer.measure(*self._epoch(0))
         self._batches = EpochBatches(self._epoch, self._packer, config.data.prefetch)
         self.steps = config.train.epochs * math.ceil(len(self._rows) / size)
@@ -106,7 +118,7 @@ class FineTuning:
     def sample(self) -> Packed:
         """Returns a batch of the first epoch with the longest rows, which needs most memory."""
         rows, groups = self._epoch(0)
-        return self._packer.pack(rows, max(groups, key=lambda group: (group.length, len(group.rows))))
+        return self._packer.pack(rows, max(groups, key=lambda group: self._packer.lanes(group) * group.length))
 
     def _build(self, source: Pretrained, target: Target, mesh: Mesh, shards: int) -> None:
         config = self._config
@@ -132,7 +144,8 @@ class FineTuning:
         if self._noise or self._units.draws:
             noisy = self._noise.draw(self._task, self._data.train, f"epoch {epoch}")
             rows = self._task.rows(noisy, self._units.training(self._seed, epoch), training=not self._noise)
-        return rows, epoch_groups(rows, self._lengths, self._config.data.batch_size, self._seed, epoch)
+        size, pieces = self._config.data.batch_size, self._pieces
+        return rows, epoch_groups(rows, self._lengths, size, self._seed, epoch, pieces, shares=self._shares)
 
     @property
     def finished(self) -> bool:

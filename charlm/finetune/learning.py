@@ -18,7 +18,7 @@ from charlm.core.types import Params
 from charlm.families.family import Family
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
-from charlm.finetune.batching import Packed, TaskBatch
+from charlm.finetune.batching import Packed, TaskBatch, of_rows
 from charlm.tasks.base import AnyTask, TaskSums
 
 
@@ -59,7 +59,8 @@ class TaskLearning(Learning):
 
     def loss_sums(self, params: Params, micro_batch: TaskBatch, dropout_key: jax.Array | None) -> TaskSums:
         """Returns the sums of a micro-batch [S, ...]."""
-        logits = self._units.apply(self._model.model, params, micro_batch.inputs, dropout_key)
+        read = self._units.apply(self._model.model, params, micro_batch.inputs, dropout_key)
+        logits = of_rows(read, micro_batch.places)
         targets = {name: x.reshape(-1, *x.shape[2:]) for name, x in micro_batch.targets.items()}
         return self._task.sums(logits, targets)
 

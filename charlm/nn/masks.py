@@ -24,6 +24,14 @@ def real_positions(mask_BL: jax.Array) -> jax.Array:
     return mask_BL != 0 if numbers_texts(mask_BL) else mask_BL
 
 
+def starts(states_BLD: jax.Array, mask_BL: jax.Array | None) -> jax.Array:
+    """Returns the states at the starts of texts: [B, D], those of the first position of each row.
+
+    Where the mask numbers the texts of rows, [B, L, D]: those of every position, since a text may start at any.
+    """
+    return states_BLD if mask_BL is not None and numbers_texts(mask_BL) else states_BLD[:, 0]
+
+
 def visible_keys(mask_BL: jax.Array, queries: slice = slice(None), window: int = 0) -> jax.Array:
     """Returns which keys the positions `queries` see: bool [B, 1, N] or [B, queries, N].
 

@@ -15,7 +15,7 @@ class TransformerOutput(NamedTuple):
 
     Attributes:
       states_BLD: the last states, in the model's dtype; meaningless at padding.
-      pooled_BD: tanh(Linear(first state)) of BERT.
+      pooled_BD: tanh(Linear(first state)) of BERT; [B, L, D] where texts share rows (`charlm.nn.masks.starts`).
       layers: on request, the embeddings and the output of each layer, [B, L, D]; GPT-2's last output has passed the
         final LayerNorm.
       attention: on request, probabilities of each layer, float32 [B, H, L, L] ([B, H, L, N] with a cache of N).

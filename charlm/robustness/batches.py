@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from charlm.core.types import Params
-from charlm.finetune.batching import TaskBatch
+from charlm.core.types import Params, Tree
 from charlm.finetune.predictor import FineTuned
 from charlm.tasks.base import AnyExample, AnyPrediction, Row
 
@@ -23,8 +22,8 @@ class ModelRunner:
         self._model, self._evaluator = model, model.evaluator
         units, config = model.evaluator.units, model.pretrained.config
 
-        def states(params: Params, batch: TaskBatch) -> jax.Array:  # typed, so that the result of `pack` is checked
-            return units.states(config, params, jax.tree.map(lambda x: x[0], batch.inputs))  # the only micro-batch
+        def states(params: Params, inputs: Tree) -> jax.Array:
+            return units.states(config, params, jax.tree.map(lambda x: x[0], inputs))  # the only micro-batch
 
         self._states = jax.jit(states)
 
@@ -50,7 +49,6 @@ class ModelRunner:
         """Calls `take` with every row and its last hidden states, float32 [L, D], in any order."""
         packer = self._evaluator.packer
         for group in self._evaluator.groups(rows):
-            states = np.asarray(self._states(self._model.params, packer.pack(rows, group).batch), np.float32)
-            for index, states_LD in zip(packer.order(group), states, strict=True):
-                if index is not None:
-                    take(rows[index], states_LD[: rows[index].joined.length])
+            states = np.asarray(self._states(self._model.params, packer.inputs(rows, group)), np.float32)
+            for row, lane, start in packer.places(rows, group):
+                take(rows[row], states[lane, start : start + rows[row].joined.length])

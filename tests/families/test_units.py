@@ -14,7 +14,8 @@ from charlm.data.word_batch import reshape_batch
 from charlm.families.charbert.conversion import symbols_of
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune.batching import Packer, eval_groups
+from charlm.finetune.batching import Packer
+from charlm.finetune.lanes import eval_groups
 from charlm.tasks.base import Row
 
 TEXTS = ["the cat sat on a mat", "", "dog", "we slept near old trees 3.14 naïve", "a\x00b  town"]
@@ -121,12 +122,10 @@ def states(model, units, rows, batch_size, shards, lengths):
     packer.measure(rows, groups[:1])  # the others may not fit that shape and take the widest
     found, read = {}, jax.jit(lambda params, inputs: units.states(model.config, params, inputs))
     for group in groups:
-        batch = packer.pack(rows, group).batch
-        inputs = jax.tree.map(lambda x: x[0], batch.inputs)
+        inputs = jax.tree.map(lambda x: x[0], packer.inputs(rows, group))
         values = np.asarray(read(model.params, inputs))
-        for index, value in zip(packer.order(group), values, strict=True):
-            if index is not None:
-                found[index] = value[: rows[index].joined.length]
+        for row, lane, start in packer.places(rows, group):
+            found[row] = values[lane, start : start + rows[row].joined.length]
     return [found[n] for n in range(len(rows))]
 
 

@@ -12,7 +12,8 @@ from finetune.test_fine_tuning import Killed
 from small_run import on_devices
 
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune.batching import Group, Packed, Packer
+from charlm.finetune.batching import Packed, Packer
+from charlm.finetune.lanes import Group
 from charlm.finetune.run import fine_tune
 from charlm.tasks.base import Row
 

@@ -12,7 +12,8 @@ from finetune.tiny_tasks import source
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
 from charlm.families.units import Joined
-from charlm.finetune.batching import Packer, epoch_groups, eval_groups, lengths_of
+from charlm.finetune.batching import Packer
+from charlm.finetune.lanes import epoch_groups, eval_groups, lengths_of
 from charlm.tasks.base import Row
 
 
@@ -69,11 +70,11 @@ def test_what_does_not_fit_the_measured_shape_takes_the_widest(hlm_units):
     packer = Packer(hlm_units, 16)
     groups = eval_groups(made, (16,), 16)
     packer.measure(made[:1], eval_groups(made[:1], (16,), 16))
-    few = packer.pack(made[:1], eval_groups(made[:1], (16,), 16)[0]).batch
-    many = [packer.pack(made, group).batch for group in groups]
-    assert sum(x.shape[2] for x in many[-1].inputs.chars) > sum(x.shape[2] for x in few.inputs.chars)
-    for group, batch in zip(groups, many, strict=True):
-        assert batch.inputs.mask_SBW.sum() == sum(made[i].joined.length for i in group.rows)
+    few = packer.inputs(made[:1], eval_groups(made[:1], (16,), 16)[0])
+    many = [packer.inputs(made, group) for group in groups]
+    assert sum(x.shape[2] for x in many[-1].chars) > sum(x.shape[2] for x in few.chars)
+    for group, inputs in zip(groups, many, strict=True):
+        assert inputs.mask_SBW.sum() == sum(made[i].joined.length for i in group.rows)
 
 
 def test_a_batch_is_cut_into_micro_batches_and_shards(hlm_units):
@@ -88,8 +89,10 @@ def test_a_batch_is_cut_into_micro_batches_and_shards(hlm_units):
         assert own_rows == (4, 3)[shard]
         part = jax.tree.map(lambda x, shard=shard: x[:, shard : shard + 1], batch)
         jax.tree.map(np.testing.assert_array_equal, own, part)
-    order = packer.order(group)
-    assert [0 if i is None else i + 1 for i in order] == batch.targets["n"].reshape(-1).tolist()
-    assert order.count(None) == 1
+    numbers = np.zeros(8, int)
+    for row, lane, start in packer.places(made, group):
+        numbers[lane], at = row + 1, start
+        assert at == 0
+    assert numbers.tolist() == batch.targets["n"].reshape(-1).tolist()
     with pytest.raises(ValueError, match=r"data.batch_size=6 must be a multiple of data.accumulation=2 x the 2 dev"):
         Packer(hlm_units, 6, accumulation=2, shards=2)

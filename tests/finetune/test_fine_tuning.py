@@ -30,7 +30,7 @@ from charlm.config.finetuning import get_config
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
 from charlm.families.xrayemb.setups import frozen
-from charlm.finetune import batching
+from charlm.finetune import lanes
 from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
 from charlm.finetune.predictor import FineTuned
@@ -40,7 +40,7 @@ from charlm.finetune.run import fine_tune
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
     """Each shape is a program to compile; `test_batching_rows` has the others."""
-    monkeypatch.setattr(batching, "QUANTILES", (1.0,))
+    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
 
 
 @pytest.fixture(autouse=True)

@@ -38,14 +38,24 @@ def test_few_texts_have_the_logits_that_they_have_among_many(fine_tuned, task, f
             np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("count", "rows"), [(1, 1), (2, 4), (4, 4), (5, 16), (17, 24), (40, 24)])
-def test_a_batch_has_few_rows_where_there_are_few_texts(fine_tuned, count, rows):
+@pytest.mark.parametrize(("count", "positions"), [(1, 8), (2, 8), (4, 16), (5, 32), (17, 72), (40, 192)])
+def test_a_batch_has_few_positions_where_there_are_few_texts(fine_tuned, count, positions):
+    """Each has four: [CLS], two words and [SEP]; the model reads eight at most."""
     model = FineTuned.from_checkpoint(fine_tuned("tagging", "hlm"), batch_size=24)
     evaluator = model.evaluator
     prepared = evaluator.prepare([TaggedExample("0", "", ("the", "cat"))] * count)
-    assert {
-        evaluator.packer.pack(prepared.rows, group).batch.inputs.mask_SBW.shape[2] for group in prepared.groups
-    } == {rows}
+    sizes = [evaluator.packer.inputs(prepared.rows, group).mask_SBW.size for group in prepared.groups]
+    assert sum(sizes) == positions
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, 1), (2, 4), (4, 4), (5, 16), (17, 24), (40, 24)])
+def test_a_batch_has_few_rows_where_there_are_few_texts(fine_tuned, count, rows):
+    """Of a model whose rows cannot share lanes."""
+    model = FineTuned.from_checkpoint(fine_tuned("tagging", "charbert"), batch_size=24)
+    evaluator = model.evaluator
+    prepared = evaluator.prepare([TaggedExample("0", "", ("the", "cat"))] * count)
+    found = {evaluator.packer.inputs(prepared.rows, group).mask_BL.shape[2] for group in prepared.groups}
+    assert found == {rows}
 
 
 def test_single_sentences_share_programs(fine_tuned):
@@ -55,7 +65,7 @@ def test_single_sentences_share_programs(fine_tuned):
     for n, sentence in enumerate([*words(60, seed=1), ["extraordinarily", *"abcdefg"], ["a"]]):
         prepared = model.evaluator.prepare([TaggedExample(str(n), "", tuple(sentence))])
         (group,) = prepared.groups
-        inputs = model.evaluator.packer.pack(prepared.rows, group).batch.inputs
+        inputs = model.evaluator.packer.inputs(prepared.rows, group)
         shapes.add((inputs.mask_SBW.shape, *(chars.shape for chars in inputs.chars)))
         sizes.add((group.size, group.length))
     assert len(shapes) == len(sizes)

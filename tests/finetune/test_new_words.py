@@ -19,9 +19,10 @@ from charlm.config import flatten, load_config_file
 from charlm.config.finetuning import get_config
 from charlm.data.examples import TaggedExample
 from charlm.families.xrayemb.setups import frozen
-from charlm.finetune import batching
+from charlm.finetune import lanes
 from charlm.finetune.batching import Packer
 from charlm.finetune.data import Examples
+from charlm.finetune.lanes import Group
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import _digests, fine_tune
 from charlm.tasks.create import from_settings, task_of
@@ -29,7 +30,7 @@ from charlm.tasks.create import from_settings, task_of
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(batching, "QUANTILES", (1.0,))
+    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
 
 
 def write_words(path, count, times=1, seed=0):
@@ -115,8 +116,8 @@ def vectors(model, examples):
     rows = evaluator.task.rows(examples, units, training=False)
     packer = Packer(units, len(rows))
     length = max(row.joined.length for row in rows)
-    packed = packer.pack(rows, batching.Group(length, list(range(len(rows)))))
-    inputs = jax.tree.map(lambda x: x[0], packed.batch.inputs)
+    whole = packer.inputs(rows, Group(length, [[n] for n in range(len(rows))], len(rows)))
+    inputs = jax.tree.map(lambda x: x[0], whole)
     states = jax.jit(lambda params: units.states(model.pretrained.config, params, inputs))(model.params)
     at = [int(np.flatnonzero(row.targets["weight"])[0]) for row in rows]
     labels = [int(row.targets["label"][place]) for row, place in zip(rows, at, strict=True)]

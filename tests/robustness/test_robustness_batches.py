@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from charlm.data.examples import TextExample
-from charlm.finetune.batching import grid
+from charlm.finetune.lanes import grid
 from charlm.finetune.predictor import FineTuned
 from charlm.robustness import measurement
 from charlm.robustness.batches import ModelRunner

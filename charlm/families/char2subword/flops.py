@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
+from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of, text_lengths
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.model import GATED, Char2SubwordBertConfig
 from charlm.families.char2subword.module import Char2SubwordConfig
@@ -25,7 +25,7 @@ def batch_flops(config: Char2SubwordBertConfig, inputs: SpelledBatch) -> float:
     """Returns the operations of a forward pass: of the module over the distinct spellings, and of the transformer."""
     spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
     own = char2subword_forward(config.characters, spellings) + mixing(config, spellings)
-    return own + bert_forward(config, lengths_of(inputs.mask_SBL))
+    return own + bert_forward(config, text_lengths(inputs.mask_SBL))
 
 
 def mixing(config: Char2SubwordBertConfig, spellings: TotalLengths) -> float:
@@ -75,7 +75,7 @@ def alignment_training(
       free_layers: number of layers of the student that are trained.
     """
     spellings = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
-    words, clean = lengths_of(inputs.mask_SBL), lengths_of(clean_SBL)
+    words, clean = text_lengths(inputs.mask_SBL), lengths_of(clean_SBL)
     pairs = config.layers * 2 * 2 * words.squares * config.hidden
     passes = 2 + free_layers / config.layers
     own = TRAINING * char2subword_forward(config.characters, spellings) + 2 * mixing(config, spellings)

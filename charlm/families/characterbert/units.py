@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import jax
 import numpy as np
 
-from charlm.core.flops import TotalLengths, lengths_of
+from charlm.core.flops import TotalLengths, lengths_of, text_lengths
 from charlm.core.types import Params
 from charlm.data.batching import slots_up_to
 from charlm.families.characterbert.characters import (
@@ -98,7 +98,7 @@ class CharacterBertUnits(WordUnits):
     def forward_flops(self, config: CharacterBertConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the CNN over the distinct words, and of the layers; see `Units.forward_flops`."""
         words = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
-        return cnn_forward(config, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
+        return cnn_forward(config, words) + bert_forward(config, text_lengths(inputs.mask_SBL))
 
     def states(self, config: CharacterBertConfig, params: Params, inputs: SpelledBatch) -> jax.Array:
         """Returns the last states; see `Units.states`."""

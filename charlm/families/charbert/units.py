@@ -52,6 +52,8 @@ class CharBertUnits(RowUnits[CharBertBatch]):
       ValueError: when there is no tokenizer, it does not fit, or the character vocabulary is missing or does not fit.
     """
 
+    shares_rows = False  # the characters of a row are one stream, and the fusion mixes neighbouring pieces
+
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
         super().__init__(pretrained, longest)
         self._compat = pretrained.config.compat_reference

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from charlm.core.flops import TRAINING, TotalLengths, full_lengths, layer, lengths_of
+from charlm.core.flops import TRAINING, TotalLengths, full_lengths, layer, lengths_of, text_lengths
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.nn.transformer import gated_width
@@ -41,7 +41,8 @@ def lengths_of_batch(batch: WordBatch, padded: bool = False) -> BatchLengths:
         if not padded:  # slot 0 has no label, but the layers read it
             chars = TotalLengths(chars.rows, chars.total + chars.rows, chars.squares + 2 * chars.total + chars.rows)
         labels += chars
-    return BatchLengths(table, masked, measure(batch.mask_SBW), labels)
+    words = full_lengths(batch.mask_SBW) if padded else text_lengths(batch.mask_SBW)
+    return BatchLengths(table, masked, words, labels)
 
 
 def hlm_states(config: HLMConfig, lengths: BatchLengths) -> float:

@@ -22,6 +22,7 @@ from charlm.families.hlm.model import HLM, HLMForMaskedLM, HLMOutput
 from charlm.families.labels import ForLabels
 from charlm.nn.embed import dense
 from charlm.nn.heads import Pooler
+from charlm.nn.masks import starts
 
 LabelHead = Literal["paper", "reference"]
 
@@ -56,9 +57,11 @@ class HLMForLabels(ForLabels):
         return self.label_head == "paper" or super().drops
 
     def sequences(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Option) -> jax.Array:
-        """Returns the vectors [N, D] of sequences, which are those of their [CLS]."""
-        first_ND = self.positions(output, deterministic, *inputs)[:, 0]
-        return first_ND if self.label_head == "paper" else self.pooler(first_ND)
+        """Returns the vectors of sequences, which are those of their [CLS]."""
+        mask_SBW = inputs[0].mask_SBW
+        mask_NW = mask_SBW.reshape(-1, mask_SBW.shape[-1])
+        first = starts(self.positions(output, deterministic, *inputs), mask_NW)
+        return first if self.label_head == "paper" else self.pooler(first)
 
     def positions(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Option) -> jax.Array:
         """Returns the states [N, W, D] that the output layer reads; with `head_layers`, 0 for words not in `masked`.

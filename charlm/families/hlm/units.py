@@ -30,6 +30,7 @@ from charlm.families.units import (
     Units,
     checked_longest,
     given_words,
+    part_numbers,
     texts_in_words,
 )
 from charlm.nn.apply import applied
@@ -54,6 +55,7 @@ class HLMUnits(Units[BatchShape, WordBatch]):
     """
 
     pools_specials = False
+    shares_rows = True
 
     def __init__(
         self,
@@ -146,6 +148,10 @@ class HLMUnits(Units[BatchShape, WordBatch]):
             return None
         batch = packer.build()
         return batch if self.read != "none" else batch._replace(masked=())
+
+    def numbered(self, inputs: WordBatch, rows: Sequence[Joined]) -> WordBatch:
+        """Returns the rows with a mask that numbers their parts; see `Units.numbered`."""
+        return inputs._replace(mask_SBW=part_numbers(rows, inputs.mask_SBW.shape))
 
     def packing(self, shape: BatchShape) -> Packing[WordBatch]:
         """Returns what takes rows as long as the tables have room for their words."""

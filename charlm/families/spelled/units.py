@@ -18,7 +18,7 @@ from charlm.data.batching import bucket_of, in_rooms, round_up, word_table
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings
 from charlm.families.subword.units import PieceUnits
-from charlm.families.units import Encoded, Joined, Packing, TablePacking, given_words, texts_in_words
+from charlm.families.units import Encoded, Joined, Packing, TablePacking, given_words, part_numbers, texts_in_words
 from charlm.text.words import Splitter
 
 LEAST_ROWS = 32  # the rows of a table are a multiple of this
@@ -107,6 +107,10 @@ class SpelledUnits(PieceUnits[SpelledShape, SpelledBatch]):
         index_BL, spelled_BL = np.zeros((B, L), np.int32), codes_BL < 0
         index_BL[spelled_BL] = row_U[np.searchsorted(codes_U, words_BL[spelled_BL])]
         return SpelledBatch(tables, index_BL, self.spellings.ids(codes_BL), types_BL, mask_BL)
+
+    def numbered(self, inputs: SpelledBatch, rows: Sequence[Joined]) -> SpelledBatch:
+        """Returns the rows with a mask that numbers their parts; see `Units.numbered`."""
+        return inputs._replace(mask_SBL=part_numbers(rows, inputs.mask_SBL.shape))
 
 
 class WordUnits(SpelledUnits):

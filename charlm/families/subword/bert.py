@@ -22,7 +22,7 @@ from charlm.nn.choices import ActivationName, InitializerName, Kernel
 from charlm.nn.embed import Embed, dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
-from charlm.nn.masks import counted, numbers_texts, real_positions, visible_keys
+from charlm.nn.masks import counted, numbers_texts, real_positions, starts, visible_keys
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.scan import in_turn
 
@@ -207,7 +207,7 @@ class Bert(nn.Module):
         layers, attention = self.encoder(x_BLD, visible_BL, deterministic, return_attention, return_layers)
         return TransformerOutput(
             states_BLD=layers[-1],
-            pooled_BD=self.pooler(layers[-1][:, 0]) if cfg.pooler else None,
+            pooled_BD=self.pooler(starts(layers[-1], mask_BL)) if cfg.pooler else None,
             layers=tuple(layers) if return_layers else (),
             attention=tuple(probs for probs in attention if probs is not None) if return_attention else (),
         )

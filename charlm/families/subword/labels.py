@@ -19,6 +19,7 @@ from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
 from charlm.nn.embed import Dense, kernel_init
 from charlm.nn.heads import Pooler
+from charlm.nn.masks import numbers_texts, starts
 from charlm.nn.outputs import TransformerOutput
 
 
@@ -37,12 +38,13 @@ class BertForLabels(ForLabels):
             self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
-        """Returns the states [N, D] of the first position, after the tanh layer if the head has one."""
+        """Returns the states of the first position, after the tanh layer if the head has one."""
+        first = starts(output.states_BLD, self.reader.mask_of(*inputs, **options))
         if self.label_head == PERCEPTRON:
-            return output.states_BLD[:, 0]
+            return first
         if output.pooled_BD is not None:
             return output.pooled_BD
-        return self.pooler(self.dropout(output.states_BLD[:, 0], deterministic=deterministic))
+        return self.pooler(self.dropout(first, deterministic=deterministic))
 
 
 class GPT2ForLabels(ForLabels):
@@ -66,10 +68,12 @@ class GPT2ForLabels(ForLabels):
         return self.kind == TOKEN_CLASSIFICATION
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
-        """Returns the states [N, D] of the last real position."""
+        """Returns the states of the last real position."""
         states_BLD = output.states_BLD
         B, L, _ = states_BLD.shape
         mask_BL = self.reader.mask_of(*inputs, **options)
+        if mask_BL is not None and numbers_texts(mask_BL):
+            return states_BLD
         real_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL
         last_B = jnp.max(jnp.where(real_BL, jnp.arange(L)[None], 0), axis=1)
         return jnp.take_along_axis(states_BLD, last_B[:, None, None], axis=1)[:, 0]

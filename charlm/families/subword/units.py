@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax
 import numpy as np
 
-from charlm.core.flops import lengths_of
+from charlm.core.flops import text_lengths
 from charlm.core.types import Array, Option, Params, Tree
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.flops import bert_forward
@@ -29,6 +29,7 @@ from charlm.families.units import (
     Units,
     check_ids,
     checked_longest,
+    part_numbers,
     words_at,
 )
 from charlm.text.subwords import Subwords, SubwordTokenizer
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class SubwordRows(NamedTuple):
-    """Rows of pieces [..., B, L]: int32 ids, int32 segments, and a bool mask that is True at real pieces."""
+    """Rows of pieces [..., B, L]: int32 ids, int32 segments, and the mask of real pieces (`charlm.nn.masks`)."""
 
     ids_BL: Array
     types_BL: Array
@@ -69,6 +70,7 @@ class PieceUnits(Units[Shape, Inputs]):
       ValueError: when there is no tokenizer, or some of its ids have no row in the model.
     """
 
+    shares_rows = True
     _causal = False  # whether the last position represents a row
 
     def __init__(self, pretrained: Pretrained, longest: int = 0) -> None:
@@ -180,6 +182,10 @@ class SubwordUnits(RowUnits[SubwordRows]):
         """Returns the rows, padded on the right."""
         return self._padded(rows, shape)
 
+    def numbered(self, inputs: SubwordRows, rows: Sequence[Joined]) -> SubwordRows:
+        """Returns the rows with a mask that numbers their parts; see `Units.numbered`."""
+        return inputs._replace(mask_BL=part_numbers(rows, inputs.mask_BL.shape))
+
     def apply(
         self, model: nn.Module, params: Params, inputs: SubwordRows, dropout: jax.Array | None = None
     ) -> jax.Array:
@@ -195,7 +201,7 @@ class SubwordUnits(RowUnits[SubwordRows]):
 
     def forward_flops(self, config: BertConfig | GPT2Config, inputs: SubwordRows) -> float:
         """Returns the operations of the layers; see `Units.forward_flops`."""
-        return bert_forward(config, lengths_of(inputs.mask_BL))
+        return bert_forward(config, text_lengths(inputs.mask_BL))
 
     def _run(self, model: nn.Module, params: Params, inputs: SubwordRows, **options: Option) -> Tree:
         ids, types, mask = (x.reshape(-1, x.shape[-1]) for x in inputs)

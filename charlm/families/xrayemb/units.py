@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 import jax
 
-from charlm.core.flops import TotalLengths, lengths_of
+from charlm.core.flops import TotalLengths, lengths_of, text_lengths
 from charlm.core.types import Params
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.spellings import Spellings, spelling_slots
@@ -120,7 +120,7 @@ class XRayEmbUnits(SpelledUnits):
     def forward_flops(self, config: XRayEmbConfig, inputs: SpelledBatch) -> float:
         """Returns the operations of the encoder over the distinct words plus those of the backbone."""
         words = sum((lengths_of(chars) for chars in inputs.chars), TotalLengths())
-        return xr_encoder_forward(config.encoder, words) + bert_forward(config, lengths_of(inputs.mask_SBL))
+        return xr_encoder_forward(config.encoder, words) + bert_forward(config, text_lengths(inputs.mask_SBL))
 
     def states(self, config: XRayEmbConfig, params: Params, inputs: SpelledBatch) -> jax.Array:
         """Returns the states of the last layer; see `Units.states`."""
