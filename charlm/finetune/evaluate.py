@@ -20,7 +20,7 @@ from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
 from charlm.families.windows import rows_a_call
 from charlm.finetune.batching import Packer, targets_of
-from charlm.finetune.lanes import Group, eval_groups, grid, shared_groups
+from charlm.finetune.lanes import Group, Sharing, eval_groups, grid, shared_groups
 from charlm.finetune.sharing import may_share
 from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask, Row
 
@@ -43,19 +43,31 @@ class Prepared(NamedTuple):
 class Evaluator:
     """Predicts examples of a task with a model.
 
-    On processors, rows share lanes where the model can tell them apart, so that hardly any padding is computed.
+    Where rows share lanes, hardly any padding is computed.
 
     Args:
       model: a model with the task's head; its own parameters are not used, every call gets parameters.
       batch_size: rows of a batch, rounded up to a multiple of the devices it is sharded over.
+      sharing: whether rows share lanes, see `may_share`.
+
+    Raises:
+      ValueError: as `may_share`.
     """
 
-    def __init__(self, model: Pretrained, task: AnyTask, units: Units, mesh: Mesh, batch_size: int) -> None:
+    def __init__(
+        self,
+        model: Pretrained,
+        task: AnyTask,
+        units: Units,
+        mesh: Mesh,
+        batch_size: int,
+        sharing: Sharing = "auto",
+    ) -> None:
         self.task, self.units = task, units
         self._shards = shards = mesh.shape["data"] * mesh.shape["fsdp"]
         self._batch_size, *few = (-(-size // shards) * shards for size in (batch_size, *FEW_ROWS))
         self._few = [size for size in few if size < self._batch_size]
-        self._shares = may_share("auto", model, units, mesh)
+        self._shares = may_share(sharing, model, units, mesh)
         self._by_row = model.head == SEQUENCE_CLASSIFICATION
         # One packer for all texts, so that they share shapes: compiling a shape takes longer than running it.
         local = local_shards(mesh, shards)

@@ -94,24 +94,27 @@ class FineTuning:
         self._units = units_of(self._model, config.data.max_length)
         mesh = make_mesh(config, devices)
         shards = mesh.shape["data"] * mesh.shape["fsdp"]
-        self._evaluator = Evaluator(self._model, task, self._units, mesh, config.data.eval_batch_size)
-        self._noise = NoisyExamples(config.data.noise, config.data.noise_share, seed, config.data.misspellings)
+        cfg = config.data
+        self._evaluator = Evaluator(self._model, task, self._units, mesh, cfg.eval_batch_size, cfg.share_rows)
+        self._noise = NoisyExamples(cfg.noise, cfg.noise_share, seed, cfg.misspellings)
         self._rows = task.rows(examples.train, self._units.training(seed, 0), training=True)
-        size, parts, longest = config.data.batch_size, config.data.accumulation, self._units.longest
-        self._shares = may_share(config.data.share_rows, self._model, self._units, mesh)
+        shares = may_share(cfg.share_rows, self._model, self._units, mesh)
+        by_row, local = self._model.head == SEQUENCE_CLASSIFICATION, local_shards(mesh, shards)
         self._packer = Packer(
-            self._units, size, parts, shards, local=local_shards(mesh, shards),
-            shares=self._shares, by_row=self._model.head == SEQUENCE_CLASSIFICATION,
-        )  # fmt: skip
-        self._pieces = parts * shards
-        self._lengths = (
-            shared_lengths(self._rows, longest, size, self._pieces, seed)
-            if self._shares
-            else lengths_of(self._rows, longest)
+            self._units, cfg.batch_size, cfg.accumulation, shards, local=local, shares=shares, by_row=by_row
+        )
+        pieces = cfg.accumulation * shards
+        lengths = (
+            shared_lengths(self._rows, self._units.longest, cfg.batch_size, pieces, seed)
+            if shares
+            else lengths_of(self._rows, self._units.longest)
+        )
+        self._groups = lambda rows, epoch: epoch_groups(
+            rows, lengths, cfg.batch_size, seed, epoch, pieces, shares=shares
         )
         self._packer.measure(*self._epoch(0))
-        self._batches = EpochBatches(self._epoch, self._packer, config.data.prefetch)
-        self.steps = config.train.epochs * math.ceil(len(self._rows) / size)
+        self._batches = EpochBatches(self._epoch, self._packer, cfg.prefetch)
+        self.steps = config.train.epochs * math.ceil(len(self._rows) / cfg.batch_size)
         self._build(source, target, mesh, shards)
         self._profiler = StepProfiler(profile)
 
@@ -144,8 +147,7 @@ class FineTuning:
         if self._noise or self._units.draws:
             noisy = self._noise.draw(self._task, self._data.train, f"epoch {epoch}")
             rows = self._task.rows(noisy, self._units.training(self._seed, epoch), training=not self._noise)
-        size, pieces = self._config.data.batch_size, self._pieces
-        return rows, epoch_groups(rows, self._lengths, size, self._seed, epoch, pieces, shares=self._shares)
+        return rows, self._groups(rows, epoch)
 
     @property
     def finished(self) -> bool:

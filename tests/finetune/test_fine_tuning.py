@@ -135,7 +135,7 @@ def learned(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
     train, dev = write_data("tagging", folder, train=200)
     config = small("tagging", trained.workdir, train, dev, train__epochs=6, optim__learning_rate=1e-2)
-    with on_devices(1), mock.patch.object(batching, "QUANTILES", (1.0,)):
+    with on_devices(1), mock.patch.object(lanes, "QUANTILES", (1.0,)):
         return folder / "run", dev, fine_tune(config, str(folder / "run"))["runs"]["seed_0"]
 
 
@@ -295,7 +295,7 @@ def classified(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classified")
     train, dev = write_data("classification", folder)
     config = lambda **changes: small("classification", quickest(), train, dev, train__epochs=1, **changes)
-    with on_devices(1), mock.patch.object(batching, "QUANTILES", (1.0,)):
+    with on_devices(1), mock.patch.object(lanes, "QUANTILES", (1.0,)):
         fine_tune(config(), str(folder / "run"))
     return folder / "run", train, config
 

@@ -52,13 +52,14 @@ def test_losses_are_means_over_what_an_example_has_to_learn(case):
 
 def test_versions_of_a_text_share_their_programs(case):
     model, examples = case
+    more = int(model.pretrained.family == "bert")  # typos cut words into more pieces, which may need a further batch
     batches, alone = ModelRunner(model), FineTuned(model.pretrained, 8)
     programs = model.evaluator._logits
     batches.predict(examples)
     first = programs._cache_size()
     for seed in range(3):
         batches.predict(version_of(model.task, examples, Noise("swap", 0.1), seed, None).examples)
-    assert programs._cache_size() == first
+    assert programs._cache_size() <= first + more
     noisy = version_of(model.task, examples, Noise("insert", 0.9), 0, None).examples
     assert batches.predict(noisy) == ModelRunner(alone).predict(noisy), "where a shape is too small, another is made"
     after = programs._cache_size()
