@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from charlm.core.types import JsonObject
 from charlm.finetune.batching import Packed, Packer
-from charlm.finetune.lanes import Group
+from charlm.finetune.strips import Group
 from charlm.tasks.base import Row
 
 

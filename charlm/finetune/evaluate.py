@@ -20,8 +20,8 @@ from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
 from charlm.families.windows import rows_a_call
 from charlm.finetune.batching import Packer, targets_of
-from charlm.finetune.lanes import Group, Sharing, eval_groups, grid, shared_groups
 from charlm.finetune.sharing import may_share
+from charlm.finetune.strips import Group, Sharing, eval_groups, grid, shared_groups
 from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask, Row
 
 # Share of room that a shape has beyond the text it was measured on: for other texts, and for typos, which turn
@@ -43,12 +43,12 @@ class Prepared(NamedTuple):
 class Evaluator:
     """Predicts examples of a task with a model.
 
-    Where rows share lanes, hardly any padding is computed.
+    Where rows share strips, hardly any padding is computed.
 
     Args:
       model: a model with the task's head; its own parameters are not used, every call gets parameters.
       batch_size: rows of a batch, rounded up to a multiple of the devices it is sharded over.
-      sharing: whether rows share lanes, see `may_share`.
+      sharing: whether rows share strips, see `may_share`.
 
     Raises:
       ValueError: as `may_share`.
@@ -125,12 +125,12 @@ class Evaluator:
         for group in prepared.groups:
             inputs = self._place_inputs(self.packer.inputs(prepared.rows, group))
             logits = np.asarray(self._logits(params, inputs))
-            for row, lane, start in self.packer.places(prepared.rows, group):
-                found[row] = self._of_row(logits[lane], prepared.rows[row], start)
+            for row, strip, start in self.packer.places(prepared.rows, group):
+                found[row] = self._of_row(logits[strip], prepared.rows[row], start)
         return found
 
     def _of_row(self, logits: np.ndarray, row: Row, start: int) -> np.ndarray:
-        """Returns the logits of a row, given those of its lane."""
+        """Returns the logits of a row, given those of its strip."""
         if self._by_row:
             return logits[start + row.joined.whole] if self._shares else logits
         return logits[start : start + row.joined.length]

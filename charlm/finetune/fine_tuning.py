@@ -37,10 +37,10 @@ from charlm.finetune.course import Epochs, shown
 from charlm.finetune.data import Examples, NoisyExamples
 from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.evaluate import Evaluator
-from charlm.finetune.lanes import Group, epoch_groups, lengths_of, shared_lengths
 from charlm.finetune.learning import TaskLearning, optimizer_of, rate_of
 from charlm.finetune.model import first_params, held_params, with_task
 from charlm.finetune.sharing import may_share
+from charlm.finetune.strips import Group, epoch_groups, lengths_of, shared_lengths
 from charlm.tasks.base import AnyExample, AnyTask, Row
 from charlm.tasks.create import from_settings
 from charlm.training.assembly import Setup, assembled
@@ -121,7 +121,7 @@ class FineTuning:
     def sample(self) -> Packed:
         """Returns a batch of the first epoch with the longest rows, which needs most memory."""
         rows, groups = self._epoch(0)
-        return self._packer.pack(rows, max(groups, key=lambda group: self._packer.lanes(group) * group.length))
+        return self._packer.pack(rows, max(groups, key=lambda group: self._packer.strips(group) * group.length))
 
     def _build(self, source: Pretrained, target: Target, mesh: Mesh, shards: int) -> None:
         config = self._config

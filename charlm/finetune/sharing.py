@@ -1,4 +1,4 @@
-"""Whether the rows of fine-tuning and of its predictions may share lanes; open it to change where that is done."""
+"""Whether the rows of fine-tuning and of its predictions may share strips; open it to change where that is done."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from jax.sharding import Mesh
 from charlm.families.labels import LSTMS
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import Units
-from charlm.finetune.lanes import Sharing
+from charlm.finetune.strips import Sharing
 
 
 def may_share(sharing: Sharing, model: Pretrained, units: Units, mesh: Mesh) -> bool:
-    """Returns whether rows share lanes (`charlm.finetune.lanes`).
+    """Returns whether rows share strips (`charlm.finetune.strips`).
 
     With "auto" they do on processors, where work that is left out is time saved; on accelerators, fused attention reads
-    lanes of one row alone.
+    strips of one row alone.
 
     Raises:
-      ValueError: they have to, but the model cannot tell rows in a lane apart.
+      ValueError: they have to, but the model cannot tell rows in a strip apart.
     """
     if sharing == "no":
         return False

@@ -50,5 +50,5 @@ class ModelRunner:
         packer = self._evaluator.packer
         for group in self._evaluator.groups(rows):
             states = np.asarray(self._states(self._model.params, packer.inputs(rows, group)), np.float32)
-            for row, lane, start in packer.places(rows, group):
-                take(rows[row], states[lane, start : start + rows[row].joined.length])
+            for row, strip, start in packer.places(rows, group):
+                take(rows[row], states[strip, start : start + rows[row].joined.length])

@@ -15,7 +15,7 @@ from charlm.families.charbert.conversion import symbols_of
 from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
 from charlm.finetune.batching import Packer
-from charlm.finetune.lanes import eval_groups
+from charlm.finetune.strips import eval_groups
 from charlm.tasks.base import Row
 
 TEXTS = ["the cat sat on a mat", "", "dog", "we slept near old trees 3.14 naïve", "a\x00b  town"]
@@ -124,8 +124,8 @@ def states(model, units, rows, batch_size, shards, lengths):
     for group in groups:
         inputs = jax.tree.map(lambda x: x[0], packer.inputs(rows, group))
         values = np.asarray(read(model.params, inputs))
-        for row, lane, start in packer.places(rows, group):
-            found[row] = values[lane, start : start + rows[row].joined.length]
+        for row, strip, start in packer.places(rows, group):
+            found[row] = values[strip, start : start + rows[row].joined.length]
     return [found[n] for n in range(len(rows))]
 
 

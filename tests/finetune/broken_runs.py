@@ -13,8 +13,8 @@ from small_run import on_devices
 
 from charlm.families.pretrained import from_pretrained
 from charlm.finetune.batching import Packed, Packer
-from charlm.finetune.lanes import Group
 from charlm.finetune.run import fine_tune
+from charlm.finetune.strips import Group
 from charlm.tasks.base import Row
 
 

@@ -13,7 +13,7 @@ from charlm.families.lookup import units_of
 from charlm.families.pretrained import from_pretrained
 from charlm.families.units import Joined
 from charlm.finetune.batching import Packer
-from charlm.finetune.lanes import epoch_groups, eval_groups, lengths_of
+from charlm.finetune.strips import epoch_groups, eval_groups, lengths_of
 from charlm.tasks.base import Row
 
 
@@ -90,8 +90,8 @@ def test_a_batch_is_cut_into_micro_batches_and_shards(hlm_units):
         part = jax.tree.map(lambda x, shard=shard: x[:, shard : shard + 1], batch)
         jax.tree.map(np.testing.assert_array_equal, own, part)
     numbers = np.zeros(8, int)
-    for row, lane, start in packer.places(made, group):
-        numbers[lane], at = row + 1, start
+    for row, strip, start in packer.places(made, group):
+        numbers[strip], at = row + 1, start
         assert at == 0
     assert numbers.tolist() == batch.targets["n"].reshape(-1).tolist()
     with pytest.raises(ValueError, match=r"data.batch_size=6 must be a multiple of data.accumulation=2 x the 2 dev"):

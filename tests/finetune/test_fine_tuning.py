@@ -30,7 +30,7 @@ from charlm.config.finetuning import get_config
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
 from charlm.families.xrayemb.setups import frozen
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
 from charlm.finetune.predictor import FineTuned
@@ -40,7 +40,7 @@ from charlm.finetune.run import fine_tune
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
     """Each shape is a program to compile; `test_batching_rows` has the others."""
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def learned(trained, tmp_path_factory):
     folder = tmp_path_factory.mktemp("learned")
     train, dev = write_data("tagging", folder, train=200)
     config = small("tagging", trained.workdir, train, dev, train__epochs=6, optim__learning_rate=1e-2)
-    with on_devices(1), mock.patch.object(lanes, "QUANTILES", (1.0,)):
+    with on_devices(1), mock.patch.object(strips, "QUANTILES", (1.0,)):
         return folder / "run", dev, fine_tune(config, str(folder / "run"))["runs"]["seed_0"]
 
 
@@ -295,7 +295,7 @@ def classified(tmp_path_factory):
     folder = tmp_path_factory.mktemp("classified")
     train, dev = write_data("classification", folder)
     config = lambda **changes: small("classification", quickest(), train, dev, train__epochs=1, **changes)
-    with on_devices(1), mock.patch.object(lanes, "QUANTILES", (1.0,)):
+    with on_devices(1), mock.patch.object(strips, "QUANTILES", (1.0,)):
         fine_tune(config(), str(folder / "run"))
     return folder / "run", train, config
 

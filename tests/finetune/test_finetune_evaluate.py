@@ -50,7 +50,7 @@ def test_a_batch_has_few_positions_where_there_are_few_texts(fine_tuned, count, 
 
 @pytest.mark.parametrize(("count", "rows"), [(1, 1), (2, 4), (4, 4), (5, 16), (17, 24), (40, 24)])
 def test_a_batch_has_few_rows_where_there_are_few_texts(fine_tuned, count, rows):
-    """Of a model whose rows cannot share lanes."""
+    """Of a model whose rows cannot share strips."""
     model = FineTuned.from_checkpoint(fine_tuned("tagging", "charbert"), batch_size=24)
     evaluator = model.evaluator
     prepared = evaluator.prepare([TaggedExample("0", "", ("the", "cat"))] * count)

@@ -18,7 +18,7 @@ from finetune.test_fine_tuning import Killed, quickest, small, write_data
 from small_run import metrics_without_timings, on_devices
 
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
 from charlm.finetune.epochs import Best, RunPosition
@@ -34,7 +34,7 @@ STEPS = 6  # of an epoch
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from small_char2subword import spelled
 from small_run import ROOT, main, on_devices
 
 from charlm.data.conll import read_tagged
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.predict.__main__ import main as predict
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "codeswitch"
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("log_lines")
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 def drawn(count, seed):

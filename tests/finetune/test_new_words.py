@@ -19,18 +19,18 @@ from charlm.config import flatten, load_config_file
 from charlm.config.finetuning import get_config
 from charlm.data.examples import TaggedExample
 from charlm.families.xrayemb.setups import frozen
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.finetune.batching import Packer
 from charlm.finetune.data import Examples
-from charlm.finetune.lanes import Group
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import _digests, fine_tune
+from charlm.finetune.strips import Group
 from charlm.tasks.create import from_settings, task_of
 
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 def write_words(path, count, times=1, seed=0):

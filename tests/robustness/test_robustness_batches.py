@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from charlm.data.examples import TextExample
-from charlm.finetune.lanes import grid
 from charlm.finetune.predictor import FineTuned
+from charlm.finetune.strips import grid
 from charlm.robustness import measurement
 from charlm.robustness.batches import ModelRunner
 from charlm.robustness.measure import measure

@@ -12,7 +12,7 @@ from small_run import on_devices
 from charlm.convert.__main__ import main as convert
 from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("log_lines")
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 def source(kind, tmp_path):

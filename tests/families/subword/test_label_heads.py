@@ -21,7 +21,7 @@ from charlm.data.conll import read_tagged
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.label_heads import label_head_of
 from charlm.families.subword.predictor import SubwordPredictor
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
 from charlm.tasks.classification import Classification
@@ -97,7 +97,7 @@ def test_every_parameter_of_an_lstm_has_one_rule_of_sharding():
 
 @pytest.fixture
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 def tagging(folder, count, **changes):

@@ -20,7 +20,7 @@ from charlm.families.source import load_source
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.xrayemb.conversion import XRayEmbConverter, chars_of
 from charlm.families.xrayemb.predictor import XRayEmbPredictor
-from charlm.finetune import lanes
+from charlm.finetune import strips
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("log_lines")
 
 @pytest.fixture(autouse=True)
 def _one_shape(monkeypatch):
-    monkeypatch.setattr(lanes, "QUANTILES", (1.0,))
+    monkeypatch.setattr(strips, "QUANTILES", (1.0,))
 
 
 def saved(tmp_path, backbone, **changes):

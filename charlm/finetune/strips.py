@@ -1,8 +1,8 @@
 """Which rows make a batch of fine-tuning, and where they lie in it: each alone, or several end to end.
 
-The rows of the model's input are called lanes here, since the rows of a task (`charlm.tasks.base.Row`) may share one.
+The rows of the model's input are called strips here, since the rows of a task (`charlm.tasks.base.Row`) may share one.
 What a batch holds depends only on seed and epoch, so a resumed run continues with exactly the next batch. Open it to
-change which rows share a batch or a lane, or how many shapes are compiled.
+change which rows share a batch or a strip, or how many shapes are compiled.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ import numpy as np
 from charlm.families.unpadded import ATTENDED, SHARED_ROWS, best_fit, calls
 from charlm.tasks.base import Row
 
-QUANTILES = (0.5, 0.9, 1.0)  # of lengths, and of numbers of lanes, that become those of batches
+QUANTILES = (0.5, 0.9, 1.0)  # of lengths, and of numbers of strips, that become those of batches
 STEP = 8  # lengths of batches are rounded up to a multiple of this
-TRIED = 128  # batches on which lengths of shared lanes are compared
+TRIED = 128  # batches on which lengths of shared strips are compared
 
-Sharing = Literal["auto", "yes", "no"]  # whether rows share lanes; "auto": where that is faster
+Sharing = Literal["auto", "yes", "no"]  # whether rows share strips; "auto": where that is faster
 
 
 class Group(NamedTuple):
     """The rows of one batch.
 
     Attributes:
-      length: number of positions of each lane.
-      lanes: for each lane the indices of the rows in it, one after another. The batch is cut into pieces (shards of
-        micro-batches): lane n belongs to piece n % pieces.
-      size: number of lanes that the batch is padded to; 0: as many as batches of this length need.
+      length: number of positions of each strip.
+      strips: for each strip the indices of the rows in it, one after another. The batch is cut into pieces (shards of
+        micro-batches): strip n belongs to piece n % pieces.
+      size: number of strips that the batch is padded to; 0: as many as batches of this length need.
     """
 
     length: int
-    lanes: list[list[int]]
+    strips: list[list[int]]
     size: int = 0
 
     @property
     def rows(self) -> list[int]:
         """The indices of all its rows."""
-        return [index for lane in self.lanes for index in lane]
+        return [index for strip in self.strips for index in strip]
 
 
 def lengths_of(rows: Sequence[Row], longest: int, shared: int = 0) -> tuple[int, ...]:
     """Returns the lengths of batches, ascending: the `QUANTILES` of the rows' lengths, then `longest`.
 
     Args:
-      shared: length of the lanes that all rows share that are no longer; 0: no rows share lanes.
+      shared: length of the strips that all rows share that are no longer; 0: no rows share strips.
     """
     ends = {min(shared, longest), longest} if shared else {longest}
     if lengths := [row.joined.length for row in rows if row.joined.length > shared]:
@@ -55,23 +55,23 @@ def lengths_of(rows: Sequence[Row], longest: int, shared: int = 0) -> tuple[int,
 
 
 def shared_lengths(rows: Sequence[Row], longest: int, batch_size: int, pieces: int, seed: int) -> tuple[int, ...]:
-    """Returns the lengths of batches whose rows share lanes, as they cost least for rows like these."""
+    """Returns the lengths of batches whose rows share strips, as they cost least for rows like these."""
 
     def cost(shared: int) -> float:
         lengths = lengths_of(rows, longest, shared)
         groups = epoch_groups(rows[: TRIED * batch_size], lengths, batch_size, seed, 0, pieces, shares=True)
-        counts = lane_counts(groups, pieces)
-        positions = ((next(n for n in counts[g.length] if n * pieces >= len(g.lanes)), g.length) for g in groups)
+        counts = strip_counts(groups, pieces)
+        positions = ((next(n for n in counts[g.length] if n * pieces >= len(g.strips)), g.length) for g in groups)
         return sum(count * length * (1 + length / ATTENDED) for count, length in positions)
 
     return lengths_of(rows, longest, min(SHARED_ROWS, key=cost))
 
 
-def lane_counts(groups: Sequence[Group], pieces: int) -> dict[int, tuple[int, ...]]:
-    """Returns for each length the numbers of lanes, ascending, that a piece is padded to: `QUANTILES` of the needed."""
+def strip_counts(groups: Sequence[Group], pieces: int) -> dict[int, tuple[int, ...]]:
+    """Returns for each length the numbers of strips, ascending, that a piece is padded to: `QUANTILES` of the needed."""
     needed: dict[int, list[int]] = {}
     for group in groups:
-        needed.setdefault(group.length, []).append(-(-len(group.lanes) // pieces))
+        needed.setdefault(group.length, []).append(-(-len(group.strips) // pieces))
     return {
         length: tuple(sorted({int(np.quantile(found, q, method="higher")) for q in QUANTILES}))
         for length, found in needed.items()
@@ -102,7 +102,7 @@ def epoch_groups(
 
     Args:
       pieces: number of pieces that a batch is cut into; each gets as many rows as the others, or one less.
-      shares: whether the rows of a piece share lanes.
+      shares: whether the rows of a piece share strips.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(rows)).tolist()
     waiting: dict[int, list[int]] = {length: [] for length in lengths}
@@ -120,19 +120,19 @@ def epoch_groups(
 
 
 def _laid(rows: Sequence[Row], chosen: Sequence[int], length: int, pieces: int) -> list[list[int]]:
-    """Returns the lanes of a batch; all pieces have the same number, of which the last may be empty."""
+    """Returns the strips of a batch; all pieces have the same number, of which the last may be empty."""
     parts = []
     for piece in range(pieces):
         order = sorted(chosen[piece::pieces], key=lambda index: -rows[index].joined.length)
         sizes = [rows[index].joined.length for index in order]
-        lanes = best_fit(sizes, range(len(sizes)), lambda _: length, length).get(length, [])
-        parts.append([[order[n] for n in lane] for lane in lanes])
+        strips = best_fit(sizes, range(len(sizes)), lambda _: length, length).get(length, [])
+        parts.append([[order[n] for n in strip] for strip in strips])
     most = max(map(len, parts))
     return [part[n] if n < len(part) else [] for n in range(most) for part in parts]
 
 
 def eval_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) -> list[Group]:
-    """Returns batches of rows sorted by length, every row once, none sharing a lane; each has `batch_size` lanes."""
+    """Returns batches of rows sorted by length, every row once, none sharing a strip; each has `batch_size` strips."""
     order = sorted(range(len(rows)), key=lambda index: rows[index].joined.length)
     parts = _in_order(order, rows, lengths, batch_size)
     return [Group(length, [[index] for index in part], batch_size) for length, part in parts]
@@ -141,20 +141,20 @@ def eval_groups(rows: Sequence[Row], lengths: tuple[int, ...], batch_size: int) 
 def shared_groups(
     rows: Sequence[Row], lengths: tuple[int, ...], most: Callable[[int], int], pieces: int = 1
 ) -> list[Group]:
-    """Returns batches of rows that share lanes, with hardly any padding; every row once (`charlm.families.unpadded`).
+    """Returns batches of rows that share strips, with hardly any padding; every row once (`charlm.families.unpadded`).
 
     Args:
-      most: returns the most lanes of a batch, by their length.
+      most: returns the most strips of a batch, by their length.
       pieces: as in `epoch_groups`.
     """
     sizes = [row.joined.length for row in rows]
     width = lambda n: next((length for length in lengths if n <= length), lengths[-1])
     groups = []
     for call in calls(sizes, width, most):
-        lanes: list[list[int]] = [[] for _ in range(call.rows)]
-        for index, (lane, _) in sorted(call.at.items(), key=lambda item: item[1]):
-            lanes[lane].append(index)
-        groups.append(Group(call.length, lanes, -(-call.rows // pieces) * pieces))
+        strips: list[list[int]] = [[] for _ in range(call.rows)]
+        for index, (strip, _) in sorted(call.at.items(), key=lambda item: item[1]):
+            strips[strip].append(index)
+        groups.append(Group(call.length, strips, -(-call.rows // pieces) * pieces))
     return groups
 
 

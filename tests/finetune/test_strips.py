@@ -1,4 +1,4 @@
-"""Tests rows that share lanes: they are read, and learned from, as if each had a lane of its own."""
+"""Tests rows that share strips: they are read, and learned from, as if each had a strip of its own."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from charlm.families.subword.layout import config_to_dict
 from charlm.families.units import Joined
 from charlm.finetune.batching import Packer
 from charlm.finetune.data import read
-from charlm.finetune.lanes import (
-    epoch_groups,
-    lane_counts,
-    lengths_of,
-    shared_groups,
-    shared_lengths,
-)
 from charlm.finetune.learning import TaskLearning
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.sharing import may_share
+from charlm.finetune.strips import (
+    epoch_groups,
+    lengths_of,
+    shared_groups,
+    shared_lengths,
+    strip_counts,
+)
 from charlm.tasks.base import Row
 from charlm.tasks.create import task_of
 
@@ -50,7 +50,7 @@ def drawn(count, most=60):
 
 @pytest.mark.parametrize("pieces", [1, 4])
 @pytest.mark.parametrize("count", [1, 7, 64, 301])
-def test_an_epoch_has_every_row_once_in_lanes_with_room_for_them(count, pieces):
+def test_an_epoch_has_every_row_once_in_strips_with_room_for_them(count, pieces):
     made = drawn(count)
     lengths = lengths_of(made, 64, 32)
     assert (lengths[0], lengths[-1]) == (32, 64)
@@ -59,21 +59,21 @@ def test_an_epoch_has_every_row_once_in_lanes_with_room_for_them(count, pieces):
         assert Counter(i for group in groups for i in group.rows) == Counter(range(count))
         assert len(groups) == -(-count // 8)
         for group in groups:
-            assert all(sum(made[i].joined.length for i in lane) <= group.length for lane in group.lanes)
-            of_pieces = [[i for lane in group.lanes[p::pieces] for i in lane] for p in range(pieces)]
+            assert all(sum(made[i].joined.length for i in strip) <= group.length for strip in group.strips)
+            of_pieces = [[i for strip in group.strips[p::pieces] for i in strip] for p in range(pieces)]
             sizes = [len(part) for part in of_pieces]
             assert max(sizes) - min(sizes) <= 1
             assert max(sizes) <= 8 // pieces
     assert groups == epoch_groups(made, lengths, 8, 1, 1, pieces, shares=True)
 
 
-def test_lanes_hold_less_padding_than_rows_alone():
+def test_strips_hold_less_padding_than_rows_alone():
     made = drawn(400, 40)
     real = sum(row.joined.length for row in made)
     shared = epoch_groups(made, shared_lengths(made, 512, 32, 1, 0), 32, 0, 0, shares=True)
     alone = epoch_groups(made, lengths_of(made, 512), 32, 0, 0)
-    counts = lane_counts(shared, 1)
-    padded = sum(min(n for n in counts[g.length] if n >= len(g.lanes)) * g.length for g in shared)
+    counts = strip_counts(shared, 1)
+    padded = sum(min(n for n in counts[g.length] if n >= len(g.strips)) * g.length for g in shared)
     assert padded < 1.15 * real
     assert sum(group.size * group.length for group in alone) > 1.3 * real
     assert len(counts) + sum(map(len, counts.values())) <= 4  # hardly more shapes
@@ -88,18 +88,18 @@ def test_long_rows_have_lanes_of_their_own_length():
     assert {group.length for group in groups if any(made[i].joined.length == 300 for i in group.rows)} == {304}
 
 
-def test_no_lane_is_longer_than_the_model_reads():
+def test_no_strip_is_longer_than_the_model_reads():
     assert shared_lengths(drawn(50, 20), 20, 8, 1, 0) == (20,)
     assert {group.length for group in shared_groups(drawn(50, 20), (16, 20), lambda length: 8)} <= {16, 20}
 
 
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_predictions_have_every_row_once_in_full_lanes(pieces):
+def test_predictions_have_every_row_once_in_full_strips(pieces):
     made = drawn(300)
     groups = shared_groups(made, (16, 32, 64, 128), lambda length: 8, pieces)
     assert Counter(i for group in groups for i in group.rows) == Counter(range(300))
     assert all(group.size % pieces == 0 for group in groups)
-    positions = sum(len(group.lanes) * group.length for group in groups)
+    positions = sum(len(group.strips) * group.length for group in groups)
     assert positions < 1.05 * sum(row.joined.length for row in made)
 
 
@@ -150,11 +150,11 @@ def fine_tuned(tmp_path_factory, trained):
 
 
 @pytest.mark.parametrize(("task", "family"), CASES)
-def test_rows_in_a_lane_are_predicted_as_alone(fine_tuned, task, family):
+def test_rows_in_a_strip_are_predicted_as_alone(fine_tuned, task, family):
     model, examples = fine_tuned(task, family)
     evaluator = model.evaluator
     prepared = evaluator.prepare(examples)
-    assert max(len(lane) for group in prepared.groups for lane in group.lanes) > 1
+    assert max(len(strip) for group in prepared.groups for strip in group.strips) > 1
     together = evaluator.logits(model.params, prepared)
     alone = [evaluator.logits(model.params, evaluator.prepare([one])) for one in examples[:3]]
     for found, expected in zip(together, [row for some in alone for row in some], strict=False):
@@ -163,7 +163,7 @@ def test_rows_in_a_lane_are_predicted_as_alone(fine_tuned, task, family):
 
 
 @pytest.mark.parametrize(("task", "family"), CASES)
-def test_rows_in_a_lane_teach_what_they_teach_alone(fine_tuned, task, family):
+def test_rows_in_a_strip_teach_what_they_teach_alone(fine_tuned, task, family):
     model, examples = fine_tuned(task, family)
     units = model.evaluator.units
     made = model.task.rows(examples, units, training=True)
@@ -188,7 +188,7 @@ def test_rows_in_a_lane_teach_what_they_teach_alone(fine_tuned, task, family):
         steps = [step(model.params, one.batch) for one in packed]
         found.append(jax.tree.map(lambda *parts: np.sum(parts, axis=0), *steps))
         assert sum(one.rows for one in packed) == len(made)
-        assert shares == any(len(lane) > 1 for group in groups for lane in group.lanes)
+        assert shares == any(len(strip) > 1 for group in groups for strip in group.strips)
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(one).max())))
 
