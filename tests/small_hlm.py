@@ -11,9 +11,9 @@ from flax import traverse_util
 from small_run import small_config
 from tiny_models import _weight
 
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.conversion import target
 from charlm.families.hlm.predictor import HLMPredictor
-from charlm.families.hlm.shape import model_config
 from charlm.text.chars import CharVocab
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from programs import initial
 
-from charlm.data.lanes import stack
+from charlm.core.trees import stack
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.xrayemb.batch import LearnedWords, WrittenWords, XRayBatch
 from charlm.families.xrayemb.cycle_words import cycle_tables

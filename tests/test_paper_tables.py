@@ -21,9 +21,9 @@ from charlm.data.word_batch import reshape_batch
 from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.model import CharBert, CharBertConfig
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.labels import HLMForLabels
 from charlm.families.hlm.model import HLMForMaskedLM
-from charlm.families.hlm.shape import model_config
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.xrayemb.encoder import XREncoder, XREncoderConfig
 

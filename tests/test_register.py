@@ -395,6 +395,8 @@ REFUSED = [
     (lambda: register.family(_family(objectives={"": ""})), "family 'own': objectives['']='': expected a place, modul"),
     (lambda: register.family(_family(objectives={1: HLM.objectives[""]})), "family 'own': objectives[1], expected the"),
     (lambda: register.family(_family(objectives={"late": HLM.objectives[""]})), "family 'own': objectives of the stag"),
+    (lambda: register.family(_family(objectives={**HLM.objectives, "late": HLM.objectives[""]})),
+     "family 'own': its keys, charlm.families.hlm.keys: no key objective chooses late"),
     (lambda: register.family(_family(stage_config=HLM.objectives[""])), "family 'own': with stage_config each of its"),
     (lambda: register.family(_family(stage_config="json:loads", objectives={"late": HLM.objectives[""]})),
      "family 'own': its keys, charlm.families.hlm.keys: KEYS lack stages, stage, expected with stage_config"),

@@ -32,7 +32,7 @@ from charlm.benchmark.hlm import hlm_config, jax_peak
 from charlm.benchmark.paths import Job, Runner
 from charlm.core import flops
 from charlm.core.hashed_keys import hashed
-from charlm.families.hlm.shape import model_config
+from charlm.families.hlm.config import model_config
 from charlm.nn import kernels
 from charlm.nn.apply import applied
 from charlm.nn.attention import DisentangledAttention

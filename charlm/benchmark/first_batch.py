@@ -89,8 +89,8 @@ def save_model(folder: Path, config: ml_collections.ConfigDict, vocab: CharVocab
 
     from charlm.core.checkpoint import save_params
     from charlm.core.state import on_processor
+    from charlm.families.hlm.config import model_config
     from charlm.families.hlm.model import HLMForMaskedLM
-    from charlm.families.hlm.shape import model_config
 
     model = HLMForMaskedLM(model_config(config))
     ones_BWC = np.ones((1, 3, config.model.char_slots), np.uint16)

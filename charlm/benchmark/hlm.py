@@ -24,19 +24,19 @@ from charlm.core.cache import WordCache
 from charlm.core.memory import give_memory_back
 from charlm.core.state import TrainState, new_state, on_processor, stream_key
 from charlm.core.step import make_train_step, step_options
+from charlm.core.trees import stack
 from charlm.core.types import Tree
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, cache_slots, inference_slots, pack_all
 from charlm.data.budgets import measure_shape
-from charlm.data.forms import encoded_record
-from charlm.data.lanes import stack
+from charlm.data.forms import encoded_record, rows_of
 from charlm.data.masking import mask_words
-from charlm.data.pipeline import rows_of
 from charlm.data.records import EncodedRecord
 from charlm.data.word_batch import WordBatch, reshape_batch
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.flops import BatchLengths, hlm_forward, lengths_of_batch
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
-from charlm.families.hlm.shape import masking_of, model_config
+from charlm.families.hlm.shape import masking_of
 from charlm.families.unpadded import Call, calls
 from charlm.families.windows import rounded, rows_a_call
 from charlm.nn.apply import applied

@@ -16,9 +16,9 @@ from charlm.benchmark.paths import CALLS, TRAINING, Job, Runner
 from charlm.core.state import on_processor
 from charlm.data.word_batch import reshape_batch
 from charlm.families import windows
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.model import HLM
 from charlm.families.hlm.predictor import HLMPredictor
-from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import Encoding
 from charlm.text.chars import CharVocab
 from charlm.text.words import RulesSplitter

@@ -41,9 +41,9 @@ def parameters(config: ml_collections.ConfigDict, repeats: int) -> list[Figure]:
     import jax
     import numpy as np
 
+    from charlm.families.hlm.config import model_config
     from charlm.families.hlm.labels import HLMForLabels
     from charlm.families.hlm.model import HLMForMaskedLM
-    from charlm.families.hlm.shape import model_config
     from charlm.training.run import count_parameters
 
     del repeats
@@ -189,8 +189,8 @@ def _save_small_model(folder: Path) -> None:
     from charlm.benchmark.hlm import SMOKE
     from charlm.core.checkpoint import save_params
     from charlm.core.state import on_processor
+    from charlm.families.hlm.config import model_config
     from charlm.families.hlm.model import HLMForMaskedLM
-    from charlm.families.hlm.shape import model_config
 
     config = get_config()
     config.text.splitter = "rules"

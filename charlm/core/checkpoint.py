@@ -3,7 +3,8 @@
 A checkpoint is written by orbax and holds the training state, the data position, the config and the vocabulary. It
 describes itself: `read_metadata` returns the config and vocabulary that a model needs, without reading any array.
 Checkpoints of a run are written by `charlm.core.checkpoint_store`; a compact one (`charlm.core.compact`) has parameters
-alone, in one file. Open this module to change what is checked before a checkpoint is used.
+alone, in one file. Orbax is imported where it is used: that takes a third of a second, and compact checkpoints do
+without. Open this module to change what is checked before a checkpoint is used.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 from flax import traverse_util
-from orbax.checkpoint import v1 as ocp
 
 from charlm.core import checksums, compact, hosts, spikes, trained
 from charlm.core.checkpoint_parts import Position, Positioned
 from charlm.core.sharding import path_name, place_state
 from charlm.core.state import StoredState, TrainState
 from charlm.core.types import JsonObject, Params, Tree
+
+if TYPE_CHECKING:
+    from orbax.checkpoint import v1 as ocp
 
 FOLDER = "checkpoints"
 STAGE = re.compile(r"\d+_[a-z]+")  # name of a stage's folder in the workdir of a run in stages, see `training.stages`
@@ -153,6 +156,8 @@ def _stored_state(checkpoint: Path) -> Tree:
     with clear_reads(checkpoint):  # also silences orbax's expected warning that iterators have no metadata
         if compact.is_compact(checkpoint):
             return {"params": compact.stored(checkpoint)}
+        from orbax.checkpoint import v1 as ocp
+
         state = ocp.checkpointables_metadata(str(checkpoint)).metadata["state"]
         if state is None:
             raise FileNotFoundError("the list of its arrays is missing or damaged")
@@ -251,6 +256,8 @@ def load(checkpoint: Path, abstract_state: TrainState, data: Positioned) -> Trai
         raise ValueError(f"resume: {checkpoint} holds parameters alone, no run to go on with; init_from takes them")
     abstract = arrays_of(abstract_state)
     _check_state(checkpoint, stored, abstract)
+    from orbax.checkpoint import v1 as ocp
+
     with clear_reads(checkpoint):
         arrays = ocp.load_checkpointables(str(checkpoint), {"state": abstract, "data": Position(data)})["state"]
     return with_history(checkpoint, arrays, abstract_state)
@@ -294,6 +301,8 @@ def load_params(checkpoint: Path, abstract_params: Params, names: Collection[str
     if compact.is_compact(checkpoint):
         with clear_reads(checkpoint):
             return compact.read(checkpoint, abstract_params)
+    from orbax.checkpoint import v1 as ocp
+
     context = ocp.Context()
     context.pytree_options.loading.partial_load = True
     placed = [x.sharding for x in jax.tree.leaves(abstract_params)]
@@ -328,6 +337,8 @@ def save_params(folder: Path, params: Params, metadata: JsonObject) -> None:
     Raises:
       ValueError: the checkpoint cannot be written.
     """
+    from orbax.checkpoint import v1 as ocp
+
     context = ocp.Context()
     # Parameters may nearly fill the memory. So they are not copied (nothing changes them during the write), and not
     # compressed: compression would hold them in memory a second time to save a tenth of the disk space.

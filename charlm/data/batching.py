@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.data.lanes import stack
+from charlm.core.trees import stack
 from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.text.chars import CLS, SEP
 

@@ -15,7 +15,7 @@ import numpy as np
 from charlm.core.types import JsonObject
 from charlm.data.records import CorpusStats, EncodedRecord, write_record
 from charlm.data.text_records import TextRecord, write_text_record
-from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.chars import WORD_CLS, CharVocab, WordEncoder
 
 EncodedItem = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its bytes
 
@@ -23,6 +23,25 @@ EncodedItem = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its byte
 def encoded_record(encoder: WordEncoder, words: Sequence[str], sentences: Sequence[int] | None = None) -> EncodedRecord:
     """Returns words as a record; `sentences` is the number of words in each sentence, None for a single sentence."""
     return EncodedRecord(np.asarray([len(words)] if sentences is None else sentences), *encoder.encode(words))
+
+
+def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
+    """Returns the words of a record as uint16 [W, C]; each row is WORD_CLS, the characters, then zeros."""
+    lengths_W = record.words.astype(np.int64)
+    if len(lengths_W) and lengths_W.max() >= char_slots:
+        raise ValueError(
+            f"an encoded record has a word of {lengths_W.max()} characters, but model.char_slots={char_slots} holds "
+            f"{char_slots - 1}: encode the corpus again with this config"
+        )
+    rows_WC = np.zeros((len(lengths_W), char_slots), np.uint16)
+    rows_WC[:, 0] = WORD_CLS
+    rows_WC[:, 1:][np.arange(char_slots - 1) < lengths_W[:, None]] = record.chars
+    return rows_WC
+
+
+def word_rows(encoder: WordEncoder, words: Sequence[str]) -> np.ndarray:
+    """Encodes words as a model reads them, uint16 [W, C]; see `rows_of`."""
+    return rows_of(encoded_record(encoder, words), encoder.char_slots)
 
 
 class RecordEncoder(Protocol):

@@ -9,13 +9,15 @@ other text than it should.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import grain
-import numpy as np
 
+from charlm.core.trees import stack
 from charlm.core.types import JsonObject, Tree
+
+A = TypeVar("A")
 
 # A record of a corpus. The reader that a family names decides its type, which grain's datasets do not keep.
 AnyRecord: TypeAlias = Any
@@ -38,21 +40,7 @@ class Lane(Protocol):
         ...
 
 
-Arrays = TypeVar("Arrays")
 MakeLane = Callable[[int, Iterator[AnyRecord]], Lane]  # (number of the lane, its records) -> the lane
-
-
-def stack(trees: Sequence[Arrays]) -> Arrays:
-    """Stacks trees of the same structure: every array gets a new leading axis, None stays None."""
-    return _stacked(trees)
-
-
-def _stacked(trees: Sequence[Tree]) -> Tree:
-    first = trees[0]
-    if isinstance(first, tuple):
-        make = getattr(type(first), "_make", tuple)
-        return make(_stacked(parts) for parts in zip(*trees, strict=True))
-    return None if first is None else np.stack(trees)
 
 
 class LaneBatches(grain.IterDataset[Tree]):
@@ -121,6 +109,6 @@ def prefetched(batches: grain.IterDataset[Tree], prefetch: int) -> grain.IterDat
     return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch) if prefetch else batches
 
 
-def empty_batch(shard: Arrays, shards: int, accumulation: int = 1) -> Arrays:
+def empty_batch(shard: A, shards: int, accumulation: int = 1) -> A:
     """Returns a batch [accumulation, shards, ...] of empty shards, for a process whose lanes end before the others'."""
     return stack([stack([shard] * shards)] * accumulation)

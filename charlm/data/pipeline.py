@@ -9,7 +9,7 @@ import base64
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import SupportsIndex
 
 import grain
@@ -21,31 +21,11 @@ from safetensors.numpy import save as save_arrays
 from charlm.core.types import JsonObject, Option
 from charlm.data.batching import WordSequence, framed, halve
 from charlm.data.corpus import EncodedCorpus
-from charlm.data.forms import encoded_record
+from charlm.data.forms import rows_of
 from charlm.data.lanes import AnyRecord, Records
 from charlm.data.masking import Masking, mask_words
 from charlm.data.records import EncodedRecord, clear_damage, count_records, read_record, remedy_of
 from charlm.data.streams import generator
-from charlm.text.chars import WORD_CLS, WordEncoder
-
-
-def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
-    """Returns the words of a record as uint16 [W, C]; each row is WORD_CLS, the characters, then zeros."""
-    lengths_W = record.words.astype(np.int64)
-    if len(lengths_W) and lengths_W.max() >= char_slots:
-        raise ValueError(
-            f"an encoded record has a word of {lengths_W.max()} characters, but model.char_slots={char_slots} holds "
-            f"{char_slots - 1}: encode the corpus again with this config"
-        )
-    rows_WC = np.zeros((len(lengths_W), char_slots), np.uint16)
-    rows_WC[:, 0] = WORD_CLS
-    rows_WC[:, 1:][np.arange(char_slots - 1) < lengths_W[:, None]] = record.chars
-    return rows_WC
-
-
-def word_rows(encoder: WordEncoder, words: Sequence[str]) -> np.ndarray:
-    """Encodes words as a model reads them, uint16 [W, C]; see `rows_of`."""
-    return rows_of(encoded_record(encoder, words), encoder.char_slots)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,8 @@ class Family:
       predictor: its `Predictor`.
       golden: a module with `outputs`, `find_cases` and `ATOL`, see `charlm.convert.golden`.
       keys: the module of its own config keys, see `charlm.config.pretraining`; "": it is not pre-trained here.
-      objectives: the objectives of its pre-training, by stage; a family without stages has one, under "".
+      objectives: the objectives of its pre-training, by stage; a family without stages has one under "", and may have
+        others under the further choices of its config key `objective`.
       corpora: a function of a config that encodes and returns the corpora of pre-training, for families where no single
         objective reads all of them; "": the corpora of the objective.
       stage_config: a function of a config and the name of a stage that returns the config of that stage, for families
@@ -125,7 +126,7 @@ class Family:
         return self._load(self.keys)
 
     def get_objective(self, stage: str = "") -> type[Objective]:
-        """Returns the family's objective of pre-training, for the given stage if it has stages.
+        """Returns the family's objective of pre-training, for the given stage if it has stages, or of the given name.
 
         Raises:
           ValueError: there is no such stage.
@@ -281,7 +282,7 @@ def _check_stages(added: Family) -> None:
     named = sorted(stage for stage in added.objectives if stage)
     if added.has_stages and "" in added.objectives:
         raise ValueError(f"family {added.name!r}: with stage_config each of its objectives has a stage, expected no ''")
-    if named and not added.has_stages:
+    if named and not added.has_stages and "" not in added.objectives:
         raise ValueError(
             f"family {added.name!r}: objectives of the stages {', '.join(named)}, but no stage_config; expected one "
             "objective, under ''"
@@ -302,6 +303,9 @@ def _check_keys(added: Family) -> None:
         raise ValueError(f"{where}: KEYS lack {', '.join(lacking)}, expected with stage_config")
     if known := [name for name in STAGE_KEYS if not added.has_stages and name in keys.KEYS]:
         raise ValueError(f"{where}: KEYS have {', '.join(known)}, expected only with stage_config")
+    choices = () if "objective" not in keys.KEYS else keys.KEYS["objective"].choices
+    if unnamed := [name for name in added.objectives if name and not added.has_stages and name not in choices]:
+        raise ValueError(f"{where}: no key objective chooses {', '.join(unnamed)}, which objectives have")
     for key, told in keys.KEYS.items():
         if problem := problem_of_name(str(key)) or problem_of_key(told):
             raise ValueError(f"{where}: {key!r}: {problem}")

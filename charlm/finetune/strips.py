@@ -68,7 +68,7 @@ def shared_lengths(rows: Sequence[Row], longest: int, batch_size: int, pieces: i
 
 
 def strip_counts(groups: Sequence[Group], pieces: int) -> dict[int, tuple[int, ...]]:
-    """Returns for each length the numbers of strips, ascending, that a piece is padded to: `QUANTILES` of the needed."""
+    """Returns the numbers of strips that a piece is padded to, ascending, by length: `QUANTILES` of what is needed."""
     needed: dict[int, list[int]] = {}
     for group in groups:
         needed.setdefault(group.length, []).append(-(-len(group.strips) // pieces))

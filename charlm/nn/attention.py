@@ -22,7 +22,6 @@ from charlm.nn.embed import Dense, dense
 from charlm.nn.kernels import attend, choose_tiled, product, this_machine
 from charlm.nn.masks import numbers_texts, visible_keys
 from charlm.nn.sizes import is_symbolic
-from charlm.nn.tiled import Positions, tiled_attention
 
 QUERY_BLOCK = 512  # queries scored at once; a longer window is computed in blocks of this size
 PROJECTED = "projected"  # collection of values that depend on parameters alone; see `Encoder.project_positions`
@@ -190,14 +189,16 @@ class DisentangledAttention(nn.Module):
         pos_key_HRK, pos_query_HRK = self._project_positions(*table, deterministic)
         side_by_side = lambda y_HRK: y_HRK.swapaxes(0, 1).reshape(-1, D)
         drops = self.attention_dropout > 0 and not deterministic
-        mixed = tiled_attention(
+        from charlm.nn import tiled  # see `charlm.nn.kernels`
+
+        mixed = tiled.tiled_attention(
             query_BQD,
             key_BLD,
             value_BLD,
             mask_BL,
             heads=self.heads,
             scale=1 / math.sqrt(3 * D / self.heads),
-            positions=Positions(side_by_side(pos_key_HRK[:, ::-1]), side_by_side(pos_query_HRK), rows),
+            positions=tiled.Positions(side_by_side(pos_key_HRK[:, ::-1]), side_by_side(pos_query_HRK), rows),
             rate=self.attention_dropout if drops else 0.0,
             seed_2=jax.random.bits(self.make_rng("dropout"), (2,), jnp.uint32) if drops else None,
             chip=this_machine().tiles,

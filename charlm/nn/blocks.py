@@ -21,7 +21,6 @@ from jax.typing import DTypeLike
 from charlm.nn.embed import dense, gelu, layer_norm
 from charlm.nn.kernels import attend, choose_tiled, this_machine
 from charlm.nn.sizes import is_symbolic
-from charlm.nn.tiled import tiled_attention
 
 # gelu_new: the tanh approximation (Hendrycks and Gimpel), up to 5e-4 off. Weights need the form they were trained with.
 ACTIVATION_FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -116,7 +115,9 @@ class Attention(nn.Module):
         drops = self.dropout > 0 and not deterministic
         if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities):
             side_by_side = lambda y_BNHK: y_BNHK.reshape(B, L, D)
-            mixed = tiled_attention(
+            from charlm.nn import tiled  # see `charlm.nn.kernels`
+
+            mixed = tiled.tiled_attention(
                 side_by_side(query),
                 side_by_side(key),
                 side_by_side(value),

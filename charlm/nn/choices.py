@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 Kernel = Literal["auto", "einsum", "cudnn", "pallas"]  # how attention is computed, see `charlm.nn.kernels.choose`
 InitializerName = Literal["bert", "torch", "lecun"]  # see `charlm.nn.embed.kernel_init`
+Chip = Literal["tpu", "gpu"]  # whose tiles the kernels compute, see `charlm.nn.tiled`
 ActivationName = Literal["gelu", "gelu_new", "relu"]  # see `charlm.nn.blocks.ACTIVATION_FUNCTIONS`
 KERNELS: tuple[str, ...] = get_args(Kernel)
 INITIALIZERS: tuple[str, ...] = get_args(InitializerName)

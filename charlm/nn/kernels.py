@@ -10,8 +10,9 @@ dtype of the products; in float32 they have given NaN (jax#32242).
 
 The third way are kernels of our own for TPUs and GPUs, `charlm.nn.tiled`, for inference and training, with dropout.
 They take relative positions before they become biases, so the modules that can use them ask `choose_tiled` and call
-them themselves. On Hopper GPUs they come first; cuDNN's has what they cannot do, such as causal masks.
-Open this module to add a kernel, or to see why one was chosen (`choose`).
+them themselves. On Hopper GPUs they come first; cuDNN's has what they cannot do, such as causal masks. They are
+imported where they are used, since Pallas takes a fifth of a second to import. Open this module to add a kernel, or to
+see why one was chosen (`choose`).
 """
 
 from __future__ import annotations
@@ -26,9 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from charlm.nn import tiled
-from charlm.nn.choices import KERNELS
-from charlm.nn.tile_calls import Chip
+from charlm.nn.choices import KERNELS, Chip
 
 MASKED_SCORE = -1e30  # finite, so that a query without any key gives finite values and gradients, not NaN
 AUTO, EINSUM, CUDNN, PALLAS = KERNELS  # a new kernel needs a name here, too
@@ -130,12 +129,14 @@ def choose_tiled(asked: str, machine: Machine, query_QK: Shaped, keys: int, prob
         raise ValueError(f"attention_kernel={asked!r} is not one of {', '.join(KERNELS)}")
     if asked not in (AUTO, PALLAS):
         return False
+    if asked == AUTO and (machine.platform != "gpu" or (machine.capability or (0,))[0] != 9):
+        return False
+    from charlm.nn import tiled
+
     why_not = tiled_obstacle(machine, query_QK, keys)
     if asked == PALLAS and why_not:
         raise ValueError(f"attention_kernel={PALLAS!r}: {why_not}")
-    if asked == AUTO and (why_not or machine.platform != "gpu" or (machine.capability or (0,))[0] != 9):
-        return False
-    return not probabilities and tiled.fills(query_QK.shape[0], keys, machine.tiles)
+    return not (why_not or probabilities) and tiled.fills(query_QK.shape[0], keys, machine.tiles)
 
 
 def tiled_obstacle(machine: Machine, query_QK: Shaped, keys: int) -> str:
@@ -143,6 +144,8 @@ def tiled_obstacle(machine: Machine, query_QK: Shaped, keys: int) -> str:
     # For an A100, of 8.0, the compiler keeps much of a tile outside of the registers.
     if machine.platform not in ("tpu", "cpu") and (machine.capability or (0, 0)) < (9, 0):
         return f"it needs a TPU, an NVIDIA GPU of compute capability 9.0 or more, or a CPU for tests, got {machine}"
+    from charlm.nn import tiled
+
     return tiled.obstacle(query_QK, keys, machine.tiles)
 
 

@@ -19,7 +19,6 @@ from charlm.nn.embed import dense
 from charlm.nn.kernels import Drop, attend, choose_tiled, this_machine
 from charlm.nn.masks import numbers_texts, visible_keys
 from charlm.nn.sizes import is_symbolic
-from charlm.nn.tiled import tiled_attention
 
 
 def rotated(x_BLHK: jax.Array, base: float) -> jax.Array:
@@ -84,7 +83,9 @@ class RotaryAttention(nn.Module):
         reads, drops = self.is_mutable_collection("intermediates"), self.dropout > 0 and not deterministic
         if self._by_tiles(jax.ShapeDtypeStruct((queries, K), self.dtype), mask_BL, reads):
             side_by_side = lambda y_BNHK: y_BNHK.reshape(*y_BNHK.shape[:2], D)
-            mixed = tiled_attention(
+            from charlm.nn import tiled  # see `charlm.nn.kernels`
+
+            mixed = tiled.tiled_attention(
                 side_by_side(query),
                 side_by_side(key),
                 side_by_side(value),

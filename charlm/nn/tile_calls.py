@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,12 +18,12 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
 
 from charlm.nn import tiles
+from charlm.nn.choices import Chip
 
 LANES = 128  # of a TPU's registers
 FAST_MEMORY = 100 * 2**20  # bytes of a TPU's fast memory that a kernel may use, of 128 MiB in v5e and v6e
 
 Tables = tuple[jax.Array, ...]
-Chip = Literal["tpu", "gpu"]
 Leaf = TypeVar("Leaf", jax.Array, P)
 
 

@@ -27,9 +27,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.nn import gpu_calls, gpu_words, tile_calls
+from charlm.nn.choices import Chip
 from charlm.nn.draws import threshold
 from charlm.nn.scan import BATCH_AXES
-from charlm.nn.tile_calls import Chip, Given, Spread, StaticArgs, Tables
+from charlm.nn.tile_calls import Given, Spread, StaticArgs, Tables
 from charlm.nn.tiles import HIDDEN
 
 TILES = (512, 256, 128)  # sizes of tiles on TPUs: a larger one is read again less, and shifts fewer products out

@@ -98,12 +98,15 @@ _CJK_PUNCTUATION = "\u3001-\u3003\u3008-\u3020\u3030\u303d\u30fb\uff01-\uff0f\uf
 def _members(code_points: Iterable[int]) -> str:
     """Returns ascending code points as the inside of a regular-expression class."""
     runs = [list(run) for _, run in itertools.groupby(enumerate(code_points), lambda pair: pair[1] - pair[0])]
-    return "".join(f"\\U{run[0][1]:08x}-\\U{run[-1][1]:08x}" for run in runs)
+    # Escapes take Python's parser twice the time; only characters of ASCII may need them.
+    shown = lambda code: chr(code) if code > 0x7F else f"\\x{code:02x}"
+    return "".join(f"{shown(run[0][1])}-{shown(run[-1][1])}" for run in runs)
 
 
-def _extends(code: int) -> bool:
-    """Says whether a character extends the one before it: marks, joiners, variation selectors, other formatters."""
-    return unicodedata.category(chr(code)) in ("Mn", "Mc", "Me", "Cf") or code in _HALFWIDTH_VOICING
+def _extending(codes: Iterable[int]) -> list[int]:
+    """Returns those characters that extend the one before: marks, joiners, variation selectors, other formatters."""
+    category = unicodedata.category
+    return [code for code in codes if category(chr(code)) in ("Mn", "Mc", "Me", "Cf") or code in _HALFWIDTH_VOICING]
 
 
 def _unspaced() -> list[int]:
@@ -129,12 +132,13 @@ def _classes() -> tuple[str, str, str, str]:
     beyond = [*range(0x10000, 0x1AFF0), *range(0x1B170, 0x20000), *range(0xE0000, 0xE0200)]  # without kana
     basic, found = range(0x10000), _unspaced()
     alone = frozenset(found)
-    extending = frozenset(filter(_extends, basic))
+    extending, others = _extending(basic), _extending(beyond)
     unspaced = _members(found) + _ASTRAL_UNSPACED
-    letters = _members(c for c in basic if (c not in alone and chr(c).isalnum()) or c in extending)
-    word = f"(?>(?:[{letters}]++|(?=[{_ASTRAL}])[{_members(c for c in beyond if chr(c).isalnum() or _extends(c))}]++)+)"
-    marks, skin_tones = _members(sorted(extending)), "\U0001f3fb-\U0001f3ff"
-    extension = f"(?>(?:[{marks}]++|(?=[{_ASTRAL}])[{_members(filter(_extends, beyond))}{skin_tones}]++)*)"
+    letters = _members(sorted({*extending, *(c for c in basic if chr(c).isalnum() and c not in alone)}))
+    rarer = _members(sorted({*others, *(c for c in beyond if chr(c).isalnum())}))
+    word = f"(?>(?:[{letters}]++|(?=[{_ASTRAL}])[{rarer}]++)+)"
+    skin_tones = "\U0001f3fb-\U0001f3ff"
+    extension = f"(?>(?:[{_members(extending)}]++|(?=[{_ASTRAL}])[{_members(others)}{skin_tones}]++)*)"
     return letters, word, extension, unspaced
 
 

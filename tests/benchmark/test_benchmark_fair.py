@@ -23,7 +23,7 @@ from charlm.benchmark.rounds import WorkerAnswers, measure
 from charlm.benchmark.spelled import FullMode, JoinedWords, SubwordTable
 from charlm.config import load_config_file
 from charlm.families.char2subword.tensors import bert_config
-from charlm.families.hlm.shape import model_config
+from charlm.families.hlm.config import model_config
 from charlm.families.subword.bert import BertConfig
 from charlm.families.xrayemb.decoder import XRDecoderConfig
 

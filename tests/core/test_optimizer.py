@@ -21,8 +21,8 @@ from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
 from charlm.families.family import family
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.model import HLMForMaskedLM
-from charlm.families.hlm.shape import model_config
 from charlm.families.lookup import objective_of
 from charlm.training.run import optimizer_of, rate_of
 

@@ -36,10 +36,10 @@ from charlm.families.char2subword.module import Char2Subword, Char2SubwordConfig
 from charlm.families.charbert.batch import CharBertBatch
 from charlm.families.charbert.heads import CharBertForLabels, CharBertForMaskedLM
 from charlm.families.charbert.model import CharBertConfig
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.labels import HLMForLabels
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLMForMaskedLM
-from charlm.families.hlm.shape import model_config
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.bert import BertConfig, BertForMaskedLM
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel

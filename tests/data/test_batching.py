@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from charlm.core.trees import stack
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, bucket_of, halve, inference_slots, pack_all
-from charlm.data.lanes import stack
 from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS
 

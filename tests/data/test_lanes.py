@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from charlm.data.lanes import stack
+from charlm.core.trees import stack
 
 
 class Pair(NamedTuple):

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from test_batching import assert_equal_batches, read_shard
 
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence
+from charlm.data.forms import rows_of
 from charlm.data.lanes import empty_batch
 from charlm.data.masking import Masking
-from charlm.data.pipeline import EncodedRecord, SentenceMaker, record_dataset, record_lanes, rows_of
+from charlm.data.pipeline import EncodedRecord, SentenceMaker, record_dataset, record_lanes
 from charlm.data.records import write_record
 from charlm.data.streams import SequenceStream, sequence_batches
 from charlm.text.chars import CLS, SEP, WORD_CLS

@@ -18,8 +18,8 @@ from tiny_models import release
 from charlm.data.batching import framed
 from charlm.data.word_batch import reshape_batch
 from charlm.families.family import family
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.model import HLM
-from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.views import AttentionMap

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import grain
 import numpy as np
 
+from charlm.core.trees import stack
 from charlm.core.types import JsonObject
 from charlm.data.batching import bucket_of
 from charlm.data.budgets import check_rows, choose_buckets
-from charlm.data.lanes import check_shards, stack
+from charlm.data.lanes import check_shards
 from charlm.data.streams import generator
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.spelling import spell_piece, spell_rows

@@ -1,7 +1,7 @@
 """The model configuration of an HLM: layer counts, widths and variants.
 
-The flax modules get this dataclass and never see a run's config; `shape` makes it from one. Open it to add a variant of
-the model; `keys` declares the key for it.
+The flax modules get this dataclass and never see a run's config; `model_config` makes it from one. Open it to add a
+variant of the model; `keys` declares the key for it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 from typing import Literal
 
 import jax.numpy as jnp
+import ml_collections
 from jax.typing import DTypeLike
 
 from charlm.nn.choices import InitializerName, Kernel
@@ -89,3 +90,9 @@ class HLMConfig:
     def head(self) -> EncoderConfig:
         """The intra-word layers of the prediction head (section 3.3)."""
         return self.encoder(self.head_layers, self.intra_ffn, self.char_slots)
+
+
+def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
+    """Returns the model's dataclass from `config.model`."""
+    fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
+    return HLMConfig(**fields)

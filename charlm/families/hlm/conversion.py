@@ -25,7 +25,7 @@ from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.families.hlm import FAMILY
-from charlm.families.hlm import shape as hlm_model
+from charlm.families.hlm import config as hlm_config
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.labels import LabelHead, hlm_with_head
 from charlm.families.hlm.model import HLM
@@ -120,7 +120,7 @@ class HLMConverter(Converter):
         if config.family != self.name:
             raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
         label_head = metadata.get("label_head", "reference")
-        return target(hlm_model.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
+        return target(hlm_config.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
 
     def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config is the released code's: only that one has a `max_codepoint`."""
@@ -158,7 +158,7 @@ class HLMConverter(Converter):
         state = open_state(file, mapped=False)
         head, labels = head_of(state, str(file), head)
         metadata = {"config": config.to_dict(), "char_vocab": vocab.to_dict(), "head": head, "labels": labels}
-        where = target(hlm_model.model_config(config), head, labels)
+        where = target(hlm_config.model_config(config), head, labels)
         if moved := [name for name, entry in where.table.items() if entry.rows and not _together(state, name, entry)]:
             log.info(
                 "%s: %s was trained on with all its rows, so they stay: model.position_buckets=%d",
@@ -168,7 +168,7 @@ class HLMConverter(Converter):
             )
             config.model.position_buckets = POSITION_BUCKETS
             metadata["config"] = config.to_dict()
-            where = target(hlm_model.model_config(config), head, labels)
+            where = target(hlm_config.model_config(config), head, labels)
         return Model(import_state(where.table, where.aliases, state, str(file)), metadata, file.parent, file)
 
     def with_head(self, metadata: Mapping[str, Json], head: str) -> JsonObject:

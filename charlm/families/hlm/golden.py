@@ -33,12 +33,11 @@ from charlm.convert.rules import Entry, export_state, import_state
 from charlm.core.trees import flat
 from charlm.core.types import AnyModel, Params, Tree
 from charlm.data.word_batch import WordBatch, reshape_batch
-from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.config import HLMConfig, model_config
 from charlm.families.hlm.conversion import head_of, target
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLM
 from charlm.families.hlm.released_config import from_theirs
-from charlm.families.hlm.shape import model_config
 from charlm.nn.attention import relative_bucket
 
 __all__ = ["ATOL", "find_cases", "outputs"]

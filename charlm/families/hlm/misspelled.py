@@ -15,8 +15,9 @@ import ml_collections
 import numpy as np
 
 from charlm.data.batching import WordSequence, framed
+from charlm.data.forms import word_rows
 from charlm.data.masking import rounded_at_random
-from charlm.data.pipeline import SentenceMaker, word_rows
+from charlm.data.pipeline import SentenceMaker
 from charlm.data.streams import generator
 from charlm.text.chars import SEP, UNK, CharVocab, WordEncoder
 from charlm.text.noise.mixture import Misspeller, Mixture, parted

@@ -22,11 +22,12 @@ from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord, read_record
 from charlm.data.word_batch import WordBatch
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.examples import known_words, show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
-from charlm.families.hlm.shape import batch_shape, masking_of, model_config
+from charlm.families.hlm.shape import batch_shape, masking_of
 from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.text_objective import TextObjective
 from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab

@@ -18,14 +18,14 @@ import numpy as np
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.types import Params
 from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
-from charlm.data.pipeline import word_rows
+from charlm.data.forms import word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.corrections import THRESHOLD, Correction, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.correcting import SLOTS, Corrector
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
-from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import (
     Encoding,
     Fill,

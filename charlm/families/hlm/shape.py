@@ -1,12 +1,10 @@
-"""Builds from a run's config the shape of an HLM, its masking, and the shape of its batches.
+"""Builds from a run's config the masking and the shape of its batches.
 
-The objective calls it at the start of a run; imported models and the benchmark get their shapes from it, too. Open it
-when a key of the config does not reach the model, or a batch has an unexpected shape.
+The objective calls it at the start of a run, and the benchmark does. Open it when a batch has an unexpected shape.
 """
 
 from __future__ import annotations
 
-import jax.numpy as jnp
 import ml_collections
 
 from charlm.data.batching import BatchShape
@@ -14,15 +12,8 @@ from charlm.data.budgets import measure_shape
 from charlm.data.corpus import PreparedData
 from charlm.data.masking import Masking
 from charlm.data.pipeline import SentenceMaker, training_records
-from charlm.families.hlm.config import HLMConfig
 from charlm.families.text_objective import sequences_of
 from charlm.nn.kernels import this_machine
-
-
-def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
-    """Returns the model's dataclass from `config.model`."""
-    fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
-    return HLMConfig(**fields)
 
 
 def masking_of(config: ml_collections.ConfigDict, chars_end: int) -> Masking:

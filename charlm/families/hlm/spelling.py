@@ -18,10 +18,11 @@ from charlm.core.types import Params
 from charlm.data.corpus import PreparedData
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.word_batch import WordBatch
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.misspelled import ROOM, MisspellingMaker, Spelling
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.objective import MaskedCharacters
-from charlm.families.hlm.shape import batch_shape, masking_of, model_config
+from charlm.families.hlm.shape import batch_shape, masking_of
 from charlm.families.hlm.spelling_loss import SpellingSums, spelling_sums, summarize
 from charlm.families.text_objective import TextObjective
 

@@ -15,7 +15,7 @@ import numpy as np
 from charlm.convert.heads import QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.types import Params
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, bucket_of, edges, inference_slots
-from charlm.data.pipeline import word_rows
+from charlm.data.forms import word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_states, lengths_of_batch

@@ -23,10 +23,10 @@ from charlm.convert.rules import export_state
 from charlm.core import checkpoint as checkpoints
 from charlm.data.vocab import load_or_build_vocab
 from charlm.families.hlm import conversion as hlm
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.objective import MaskedCharacters
 from charlm.families.hlm.released_config import OWN_KEYS, to_theirs
-from charlm.families.hlm.shape import model_config
 from charlm.predict import Predictor
 from charlm.text.chars import CharVocab
 from charlm.training.run import build

@@ -7,7 +7,7 @@ import string
 import numpy as np
 import pytest
 
-from charlm.data.pipeline import word_rows
+from charlm.data.forms import word_rows
 from charlm.families.corrections import Correction, check_threshold, counted_words, weighted
 from charlm.families.hlm.correcting import Corrector, WordsNear
 from charlm.families.hlm.misspelled import END

@@ -26,8 +26,8 @@ from charlm.convert.heads import (
     TOKEN_CLASSIFICATION,
 )
 from charlm.core.sharding import make_mesh, state_sharding
+from charlm.core.trees import stack
 from charlm.data.batching import BatchShape, ShardPacker, WordSequence, pack_all
-from charlm.data.lanes import stack
 from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.golden import ours_of, shape_of

@@ -8,10 +8,9 @@ from small_run import ROOT
 
 from charlm.config import load_config_file
 from charlm.convert.heads import MASKED_LM
-from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.config import HLMConfig, model_config
 from charlm.families.hlm.positions import rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
-from charlm.families.hlm.shape import model_config
 from charlm.nn.attention import relative_bucket
 
 # Of the released code: config/config_pretrain.json.

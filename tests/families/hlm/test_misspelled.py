@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from charlm.data.batching import packed, shape_of
+from charlm.data.forms import word_rows
 from charlm.data.masking import Masking
-from charlm.data.pipeline import word_rows
 from charlm.families.hlm.misspelled import END, ROOM, MisspellingMaker, Spelling, fits, is_correctable, labels_of
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.noise.mixture import Mixture

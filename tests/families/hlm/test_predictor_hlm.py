@@ -12,9 +12,9 @@ import pytest
 
 from charlm.core.cache import WordCache
 from charlm.data.word_batch import reshape_batch
+from charlm.families.hlm.config import model_config
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.predictor import HLMPredictor, WordGap
-from charlm.families.hlm.shape import model_config
 from charlm.families.predictor import Predictor
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
 from charlm.text.wordlist import WordList
