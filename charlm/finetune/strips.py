@@ -15,7 +15,7 @@ import numpy as np
 from charlm.families.unpadded import ATTENDED, SHARED_ROWS, best_fit, calls
 from charlm.tasks.base import Row
 
-QUANTILES = (0.5, 0.9, 1.0)  # of lengths, and of numbers of strips, that become those of batches
+QUANTILES = (0.5, 0.9, 1.0)  # of the lengths of rows that become lengths of batches, where rows share no strips
 STEP = 8  # lengths of batches are rounded up to a multiple of this
 TRIED = 128  # batches on which lengths of shared strips are compared
 
@@ -46,11 +46,13 @@ def lengths_of(rows: Sequence[Row], longest: int, shared: int = 0) -> tuple[int,
     """Returns the lengths of batches, ascending: the `QUANTILES` of the rows' lengths, then `longest`.
 
     Args:
-      shared: length of the strips that all rows share that are no longer; 0: no rows share strips.
+      shared: length of the strips that all rows share that are no longer; the others share some of the longest row's
+        length. 0: no rows share strips.
     """
     ends = {min(shared, longest), longest} if shared else {longest}
     if lengths := [row.joined.length for row in rows if row.joined.length > shared]:
-        ends |= {min(longest, _up(int(np.quantile(lengths, q, method="higher")))) for q in QUANTILES}
+        quantiles = (1.0,) if shared else QUANTILES
+        ends |= {min(longest, _up(int(np.quantile(lengths, q, method="higher")))) for q in quantiles}
     return tuple(sorted(ends))
 
 
@@ -68,14 +70,20 @@ def shared_lengths(rows: Sequence[Row], longest: int, batch_size: int, pieces: i
 
 
 def strip_counts(groups: Sequence[Group], pieces: int) -> dict[int, tuple[int, ...]]:
-    """Returns the numbers of strips that a piece is padded to, ascending, by length: `QUANTILES` of what is needed."""
+    """Returns the numbers of strips that a piece is padded to, ascending, by length: the most, and the best beside it.
+
+    Each is a program to compile, so there are no more than two.
+    """
     needed: dict[int, list[int]] = {}
     for group in groups:
         needed.setdefault(group.length, []).append(-(-len(group.strips) // pieces))
-    return {
-        length: tuple(sorted({int(np.quantile(found, q, method="higher")) for q in QUANTILES}))
-        for length, found in needed.items()
-    }
+
+    def counts(found: list[int]) -> tuple[int, ...]:
+        most = max(found)
+        best = min(set(found), key=lambda count: sum(count if n <= count else most for n in found))
+        return tuple(sorted({best, most}))
+
+    return {length: counts(found) for length, found in needed.items()}
 
 
 def grid(longest: int) -> tuple[int, ...]:
