@@ -114,6 +114,10 @@ IMPORTS_LATE = {
     ),  # it loads the configs, which the help of other commands need not wait for
     "charlm.serve.__main__": ("charlm.serve.running",),  # it loads Starlette, which --help needs not
     "charlm.convert.__main__": ("charlm.convert.files",),  # it loads safetensors, which help texts need not wait for
+    # It loads Pallas, which processors need not wait for.
+    **dict.fromkeys(
+        ("charlm.nn.attention", "charlm.nn.blocks", "charlm.nn.kernels", "charlm.nn.rotary"), ("charlm.nn.tiled",)
+    ),
 }
 # What these load by its place inside a function: it needs JAX, and the tables are read by help texts, which need none.
 LOADS_LATE = {

@@ -6,6 +6,8 @@ Open it to change which sentences are used, how misspellings get into them, or w
 from __future__ import annotations
 
 import dataclasses
+import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from charlm.core.reading import read_bytes, unpacked_bytes
@@ -18,6 +20,9 @@ from charlm.text.words import Span, Splitter, get_splitter
 SPLITTER = "rules"
 WORDS = (4, 60)  # words of the sentences that are used, marks included
 
+log = logging.getLogger("charlm")
+
+_TOKEN = re.compile(r"\d+(?:[-.]\d+)?(?:\t[^\t]*){9}$")  # a line of a word, of several in one, or of an empty node
 _RIGHT = "CorrectForm="  # in MISC, before what a word should be
 
 
@@ -121,13 +126,27 @@ def read_typos(path: str) -> list[Example]:
     Words that were run together or cut in two, or whose correction has another case alone, do not count.
 
     Raises:
-      ValueError: the file cannot be read, or no sentence has its text.
+      ValueError: the file cannot be read, is no CoNLL-U, or no sentence has its text; names the file and the line.
     """
     data = read_bytes(path)
-    text = (unpacked_bytes(data, path) if data.startswith(b"\x1f\x8b") else data).decode("utf-8", "replace")
-    found = [one for block in text.split("\n\n") if (one := _typos_of(block.splitlines())) is not None]
+    try:
+        text = (unpacked_bytes(data, path) if data.startswith(b"\x1f\x8b") else data).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is no UTF-8") from error
+    blocks: list[list[str]] = [[]]
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            blocks.append([])
+            continue
+        if not line.startswith("#") and not _TOKEN.match(line):
+            raise ValueError(f"{path}, line {number}: expected the ten columns of CoNLL-U, got {line[:40]!r}")
+        blocks[-1].append(line)
+    made = [_typos_of(block) for block in blocks if block]
+    found = [one for one in made if one is not None]
     if not found:
         raise ValueError(f'{path}: expected a CoNLL-U file whose sentences have a line "# text = ..."')
+    if left := len(made) - len(found):
+        log.warning("%s: %d sentences are left out, whose words do not stand in their text", path, left)
     return found
 
 

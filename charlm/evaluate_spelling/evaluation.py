@@ -74,10 +74,25 @@ def systems_of(settings: SpellingSettings) -> Iterator[System]:
     for path in settings.models:
         predictor = Predictor.from_checkpoint(here(path))
         predictor.require("correct")
+        _warn_of_words_seen(path, predictor, settings)
         for threshold in settings.threshold:
             yield Model(path, predictor, settings.batch_size, None, threshold)
             if words:
                 yield Model(path, predictor, settings.batch_size, words, threshold)
+
+
+def _warn_of_words_seen(path: str, predictor: Predictor, settings: SpellingSettings) -> None:
+    """Warns where a model may have been trained on misspellings of the words that it is asked about."""
+    config = getattr(predictor, "config", {})
+    kept = config["spelling"]["heldout_words"] if "spelling" in config else 0.0
+    if settings.lists and settings.heldout_words > kept:
+        log.warning(
+            "%s: --heldout-words=%g, but training kept %g of the words of its lists (spelling.heldout_words): it may "
+            "have seen some of these misspellings",
+            path,
+            settings.heldout_words,
+            kept,
+        )
 
 
 def sets_of(settings: SpellingSettings) -> Iterator[tuple[str, str, list[Example]]]:

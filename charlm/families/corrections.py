@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 THRESHOLD = 0.5  # probability from which on a correction is made
+MOST = 1e15  # the largest count of a word
 
 
 class Mend(NamedTuple):
@@ -46,8 +47,8 @@ class Correction(NamedTuple):
 
 def check_threshold(threshold: float) -> None:
     """Raises ValueError unless the threshold is a probability."""
-    if isinstance(threshold, bool) or not 0 <= threshold <= 1:
-        raise ValueError(f"threshold={threshold}: expected a probability from 0 to 1")
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+        raise ValueError(f"threshold={threshold!r}: expected a probability from 0 to 1")
 
 
 def weighted(words: Mapping[str, float] | Iterable[str]) -> dict[str, float]:
@@ -61,8 +62,10 @@ def weighted(words: Mapping[str, float] | Iterable[str]) -> dict[str, float]:
     pairs = words.items() if isinstance(words, Mapping) else ((word, 1.0) for word in words)
     found: dict[str, float] = {}
     for word, count in pairs:
-        if isinstance(count, bool) or not isinstance(count, int | float) or not count > 0:
-            raise ValueError(f"words: {word!r} has the count {count!r}, expected a positive number")
+        if not isinstance(word, str):
+            raise ValueError(f"words: expected words, got {word!r}")
+        if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count <= MOST:
+            raise ValueError(f"words: {word!r} has the count {count!r}, expected a positive number of at most {MOST:g}")
         found[word.lower()] = found.get(word.lower(), 0.0) + count
     return found
 
@@ -85,7 +88,7 @@ def counted_words(lines: Sequence[str], where: str) -> dict[str, float]:
             count = float(counts[0]) if counts else 1.0
         except ValueError:
             count = 0.0
-        if len(counts) > 1 or not count > 0:
+        if len(counts) > 1 or not 0 < count <= MOST:
             raise ValueError(f"{where}, line {number}: expected a word, perhaps with a positive count, got {line!r}")
         found[word] = found.get(word, 0.0) + count
     return found

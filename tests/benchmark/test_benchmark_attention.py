@@ -156,7 +156,7 @@ def plain_softmax(query_BQD, key_BND, value_BND, visible_BN, *, heads, wrong="",
 @pytest.mark.parametrize("wrong", ["", "mask", "gradient", "nan"])
 def test_a_wrong_kernel_is_found_out(monkeypatch, wrong):
     stand_in = lambda *args, **options: plain_softmax(*args, wrong=wrong, **options)
-    monkeypatch.setattr("charlm.nn.blocks.tiled_attention", stand_in)
+    monkeypatch.setattr("charlm.nn.tiled.tiled_attention", stand_in)
     found = checked("pallas", "plain gradient", 1, 128).errors
     if wrong == "nan":
         assert found["values"] is None

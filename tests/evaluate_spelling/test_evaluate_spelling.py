@@ -71,8 +71,25 @@ def test_typos_as_they_were_written(files):
     assert found.read == ["Teh", "cats", "can't", "sleep", "alot", "."]
     assert found.meant == ("The", "cats", None, None, None, ".")
     assert found.clean == "The cats can't sleep alot."
-    with pytest.raises(ValueError, match=r"expected a CoNLL-U file"):
-        read_typos(str(files / "text.txt"))
+    windows = files / "windows.conllu"
+    windows.write_bytes((files / "typos.conllu").read_bytes().replace(b"\n", b"\r\n"))
+    assert read_typos(str(windows)) == [found]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"The cat sat.", r"line 1: expected the ten columns of CoNLL-U, got 'The cat sat.'"),
+        (b"# text = a\n1 cats are here\n", r"line 2: expected the ten columns"),
+        (b"# text = a\n1-x" + b"\t_" * 9, r"line 2: expected the ten columns"),
+        (b"# text = \xff\n", r"byte 9 is no UTF-8"),
+        (b"", r"expected a CoNLL-U file"),
+    ],
+)
+def test_a_file_that_is_no_conllu_is_named_with_the_line(tmp_path, content, message):
+    (tmp_path / "bad.conllu").write_bytes(content)
+    with pytest.raises(ValueError, match=r"bad\.conllu.*" + message):
+        read_typos(str(tmp_path / "bad.conllu"))
 
 
 EXAMPLE = Example("teh cat sta on", ((0, 3), (4, 7), (8, 11), (12, 14)), ("the", "cat", "sat", "on"))

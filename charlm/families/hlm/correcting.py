@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -37,9 +38,10 @@ WORST = -40.0  # nats: the least log-probability of a word that is told from oth
 UNKNOWN = -18.0  # nats: the log-probability that a word has where no list has it
 MOST_LETTERS = 16
 OPENERS = "\"'“‘([.!?:;*-–—"  # behind these a capital says nothing
-SIGNS = "@#$"  # in front of a word: it is a mention, a hashtag or a name of a program
-GLUE = "./\\@_=&:~" + SIGNS  # between letters without a space: both are parts of an address, a path or a name
-SHARE = 0.5  # of the user's words, against those that lie beside the model
+# What has one of these is an address, a path, a mention, a hashtag or a name of a program, up to the next space.
+NO_WORDS = re.compile(r"[@#$/\\_=~<>]|\w[.:&]\w|^-{1,2}\w")
+RUN = 100  # characters on each side of a word that are looked at for that
+SHARE = 0.5  # the most of all probability that the user's words have, against those that lie beside the model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,12 +138,18 @@ class WordsNear:
 
 
 def is_mendable(text: str, start: int, end: int) -> bool:
-    """Says whether a word of a text may be mended: `is_correctable`, and no part of an address, a path or a name."""
-    if not is_correctable(text[start:end]):
+    """Says whether a word of a text may be mended: `is_correctable`, whole, and no part of an address, path or name.
+
+    Halves of a contraction ("do" and "n't") are not whole, and capitals inside a word mark a name.
+    """
+    word = text[start:end]
+    if not (is_correctable(word) and word.isalpha()) or (word != word.upper() and any(map(str.isupper, word[1:]))):
         return False
-    before, after = text[max(start - 2, 0) : start], text[end : end + 2]
-    glued = (before[-1:] in GLUE and before[:-1].isalnum()) or (after[:1] in GLUE and after[1:].isalnum())
-    return not (glued or (before[-1:] and before[-1:] in SIGNS))
+    before, after = text[max(start - RUN, 0) : start], text[end : end + RUN]
+    if before[-1:].isalnum() or after[:1].isalnum():
+        return False
+    run = re.split(r"\s", before)[-1] + word + re.split(r"\s", after)[0]
+    return NO_WORDS.search(run) is None
 
 
 class Asked(NamedTuple):
@@ -200,7 +208,11 @@ class Corrector:
         if not added:
             return self._usual
         words = dict(sorted(added))
-        return WordsNear(mixed(self._frequent, words, SHARE) if self._frequent else words)
+        if not self._frequent:
+            return WordsNear(words)
+        # Few words get little, or each would be likelier than any word of the language.
+        share = SHARE * len(words) / (len(words) + len(self._frequent))
+        return WordsNear(mixed(self._frequent, words, share))
 
     def known(self, words: Mapping[str, float] | Iterable[str] | None) -> WordsNear:
         """Returns the words that lie beside the model, together with the user's; ValueError for words of no use."""

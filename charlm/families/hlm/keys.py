@@ -92,9 +92,13 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.char_slots={model.char_slots} must lie in [3, 256]")
     if model.rotary_base <= 1:
         raise ValueError(f"model.rotary_base={model.rotary_base} must be more than 1")
+    if config.objective == "spelling" and not (config.spelling.misspelled or config.data.mask_rate):
+        raise ValueError("spelling.misspelled=0 and data.mask_rate=0: there is no word to predict")
+    if model.local_words and model.global_every == 1:
+        raise ValueError(f"model.local_words={model.local_words}, but with model.global_every=1 no layer is local")
     sizes = tuple(model.ngram_sizes)
     right = all(isinstance(size, int) and 2 <= size <= model.char_slots for size in sizes)
-    if not sizes or not right or len(set(sizes)) < len(sizes):
+    if model.ngrams and (not sizes or not right or len(set(sizes)) < len(sizes)):
         raise ValueError(
             f"model.ngram_sizes={sizes}: expected different whole numbers from 2 to model.char_slots={model.char_slots}"
         )

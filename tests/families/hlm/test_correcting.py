@@ -9,7 +9,7 @@ import pytest
 
 from charlm.data.forms import word_rows
 from charlm.families.corrections import Correction, check_threshold, counted_words, weighted
-from charlm.families.hlm.correcting import Corrector, WordsNear
+from charlm.families.hlm.correcting import Corrector, WordsNear, is_mendable
 from charlm.families.hlm.misspelled import END
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import get_splitter
@@ -66,6 +66,34 @@ def test_offsets_and_case():
 def test_what_is_no_word_of_letters_stays():
     text = "http://x.org/teh @teh #teh 3teh teh1 x.teh teh/cat teh_cat $teh 12 — …"
     assert corrected([text])[0] == Correction(text, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#cat-teh", "@john-teh", "C:\\teh-docs\\hosue", "~/hosue-teh", "src/teh-foo", "--teh-flag", "<hosue>", "tEh",
+        "THe", "HOSUe",
+    ],
+)  # fmt: skip
+def test_names_and_paths_stay_up_to_the_next_space(text):
+    assert corrected([f"see {text} teh cat"])[0].corrected == f"see {text} the cat"
+
+
+@pytest.mark.parametrize("text", ["I don't", "she isn't", "we can n't", "don\u2019t", "they'll teh"])
+def test_halves_of_contractions_are_not_asked_about(text):
+    for start, end in get_splitter("rules").spans(text):
+        whole = text[start:end] in ("she", "we", "can", "teh", "they")
+        assert is_mendable(text, start, end) == (whole and len(text[start:end]) > 1)
+
+
+def test_a_short_list_of_words_does_not_outweigh_the_language():
+    frequent = {f"word{n}": 1 / (n + 10) for n in range(1000)}
+    corrector = Corrector(None, None, None, None, (8,), 16, frequent)
+    known = corrector.known(["lexicon"])
+    assert known.prior("lexicon") < known.prior("word100")
+    assert known.prior("lexicon") > known.prior("word999") - 3
+    many = corrector.known([f"new{n}" for n in range(5000)])
+    assert many.prior("new0") > known.prior("lexicon") - 3
 
 
 def test_texts_do_not_depend_on_each_other_or_on_windows():

@@ -270,13 +270,17 @@ def test_models_with_all_parts_are_loaded_and_get_other_heads():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"ngram_sizes": ()}, "model.ngram_sizes=(): expected different whole numbers from 2 to model.char_slots=20"),
-        ({"ngram_sizes": (3, 3)}, "model.ngram_sizes=(3, 3): expected different"),
-        ({"ngram_sizes": (3, 21)}, "model.ngram_sizes=(3, 21): expected different"),
+        (
+            {"ngrams": 64, "ngram_sizes": ()},
+            "model.ngram_sizes=(): expected different whole numbers from 2 to model.char_slots=20",
+        ),
+        ({"ngrams": 64, "ngram_sizes": (3, 3)}, "model.ngram_sizes=(3, 3): expected different"),
+        ({"ngrams": 64, "ngram_sizes": (3, 21)}, "model.ngram_sizes=(3, 21): expected different"),
         ({"position": "rotray"}, "model.position='rotray' is not one of disentangled, rotary"),
         ({"rotary_base": 1.0}, "model.rotary_base=1.0 must be more than 1"),
         ({"local_words": -1}, "model.local_words=-1 must not be negative"),
         ({"global_every": 0}, "model.global_every=0 must be at least 1"),
+        ({"local_words": 8, "global_every": 1}, "model.local_words=8, but with model.global_every=1 no layer is local"),
     ],
 )
 def test_a_wrong_value_is_named(changes, message):
@@ -284,6 +288,12 @@ def test_a_wrong_value_is_named(changes, message):
     config.model.update(changes)
     with pytest.raises(ValueError, match=re.escape(message)):
         validate(config)
+
+
+def test_sizes_of_ngrams_matter_only_where_there_are_some():
+    config = get_config()
+    config.model.char_slots = 4
+    validate(config)
 
 
 def test_heads_of_odd_width_cannot_be_turned():
