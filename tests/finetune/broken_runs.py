@@ -11,8 +11,9 @@ import pytest
 from finetune.test_fine_tuning import Killed
 from small_run import on_devices
 
+from charlm.core.types import Tree
 from charlm.families.pretrained import from_pretrained
-from charlm.finetune.batching import Packed, Packer
+from charlm.finetune.batching import Packer
 from charlm.finetune.run import fine_tune
 from charlm.finetune.strips import Group
 from charlm.tasks.base import Row
@@ -23,9 +24,9 @@ def check_resumed(config: ml_collections.ConfigDict, folder: Path, batches: int)
 
     Batches to predict count, too. Results are equal, and every parameter to the bit.
     """
-    pack, packed = Packer.pack, 0
+    pack, packed = Packer.inputs, 0
 
-    def dying(self: Packer, rows: list[Row], group: Group) -> Packed:
+    def dying(self: Packer, rows: list[Row], group: Group) -> Tree:
         nonlocal packed
         packed += 1
         if packed > batches:
@@ -35,7 +36,7 @@ def check_resumed(config: ml_collections.ConfigDict, folder: Path, batches: int)
     with on_devices(1):
         whole = fine_tune(config, str(folder / "whole"))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Packer, "pack", dying)
+            patch.setattr(Packer, "inputs", dying)
             with pytest.raises(Killed):
                 fine_tune(config, str(folder / "broken"))
         assert fine_tune(config, str(folder / "broken"))["runs"] == whole["runs"]
