@@ -10,14 +10,12 @@ other text than it should.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias
 
 import grain
 
-from charlm.core.trees import stack
+from charlm.core.trees import Arrays, stack
 from charlm.core.types import JsonObject, Tree
-
-A = TypeVar("A")
 
 # A record of a corpus. The reader that a family names decides its type, which grain's datasets do not keep.
 AnyRecord: TypeAlias = Any
@@ -109,6 +107,6 @@ def prefetched(batches: grain.IterDataset[Tree], prefetch: int) -> grain.IterDat
     return grain.experimental.ThreadPrefetchIterDataset(batches, prefetch_buffer_size=prefetch) if prefetch else batches
 
 
-def empty_batch(shard: A, shards: int, accumulation: int = 1) -> A:
+def empty_batch(shard: Arrays, shards: int, accumulation: int = 1) -> Arrays:
     """Returns a batch [accumulation, shards, ...] of empty shards, for a process whose lanes end before the others'."""
     return stack([stack([shard] * shards)] * accumulation)

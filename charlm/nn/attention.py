@@ -182,6 +182,8 @@ class DisentangledAttention(nn.Module):
         deterministic: bool,
     ) -> jax.Array:
         """Returns what `__call__` does, by `tiled_attention`; `table` has positions_RD and the range of rows in use."""
+        from charlm.nn import tiled  # see `charlm.nn.kernels`
+
         D = x_BLD.shape[-1]
         project = lambda name, x: self._dense(D, name)(x)
         query_BQD = project("query", x_BLD[:, :queries])
@@ -189,8 +191,6 @@ class DisentangledAttention(nn.Module):
         pos_key_HRK, pos_query_HRK = self._project_positions(*table, deterministic)
         side_by_side = lambda y_HRK: y_HRK.swapaxes(0, 1).reshape(-1, D)
         drops = self.attention_dropout > 0 and not deterministic
-        from charlm.nn import tiled  # see `charlm.nn.kernels`
-
         mixed = tiled.tiled_attention(
             query_BQD,
             key_BLD,

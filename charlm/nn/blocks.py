@@ -114,9 +114,9 @@ class Attention(nn.Module):
             key, value = cache
         drops = self.dropout > 0 and not deterministic
         if self._by_tiles(x_BLD, visible_B1QN, cache, probabilities):
-            side_by_side = lambda y_BNHK: y_BNHK.reshape(B, L, D)
             from charlm.nn import tiled  # see `charlm.nn.kernels`
 
+            side_by_side = lambda y_BNHK: y_BNHK.reshape(B, L, D)
             mixed = tiled.tiled_attention(
                 side_by_side(query),
                 side_by_side(key),

@@ -82,9 +82,9 @@ class RotaryAttention(nn.Module):
         value = project("value", x_BLD)
         reads, drops = self.is_mutable_collection("intermediates"), self.dropout > 0 and not deterministic
         if self._by_tiles(jax.ShapeDtypeStruct((queries, K), self.dtype), mask_BL, reads):
-            side_by_side = lambda y_BNHK: y_BNHK.reshape(*y_BNHK.shape[:2], D)
             from charlm.nn import tiled  # see `charlm.nn.kernels`
 
+            side_by_side = lambda y_BNHK: y_BNHK.reshape(*y_BNHK.shape[:2], D)
             mixed = tiled.tiled_attention(
                 side_by_side(query),
                 side_by_side(key),

@@ -22,7 +22,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
-    mend = commands.add_parser("correct", help="misspelled words, mended from their context, with offsets")
+    mend = commands.add_parser("correct", help="misspelled words, mended, with offsets and probabilities")
     score = commands.add_parser(
         "score", help="log-probability (nats) of each piece after those before it; bits per character"
     )

@@ -295,8 +295,8 @@ class HLMPredictor(Predictor):
     ) -> list[Correction]:
         """Returns the corrections of each text: misspelled words of letters that become other words, one for one.
 
-        Words keep their case. Numbers, addresses, hashtags, mentions and marks stay as they are, and so do words that
-        are run together or cut in two.
+        Words keep their case. Contractions, numbers, marks, words with capitals inside and whatever has the signs of
+        an address, a path, a hashtag or a mention stay as they are, and so do words run together or cut in two.
 
         Args:
           threshold: the probability from which on a word is corrected; higher: fewer corrections, more of them right.
