@@ -15,7 +15,7 @@ import numpy as np
 from charlm.core.types import JsonObject
 from charlm.data.records import CorpusStats, EncodedRecord, write_record
 from charlm.data.text_records import TextRecord, write_text_record
-from charlm.text.chars import WORD_CLS, CharVocab, WordEncoder
+from charlm.text.chars import JOINED, SPACED, WORD_CLS, CharVocab, WordEncoder
 
 EncodedItem = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its bytes
 
@@ -98,6 +98,53 @@ class _CharEncoder:
 
     def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
         record = encoded_record(self._encoder, words, sentences)
+        return record, write_record(*record)
+
+    def finish(self, stats: CorpusStats) -> None:
+        stats.words_cut, stats.chars_unknown = int(self._encoder.words_cut), int(self._encoder.chars_unknown)
+
+
+@dataclasses.dataclass(frozen=True)
+class SpacedForm(CharForm):
+    """As `CharForm`, with a last id that says whether a space follows, so that the text can be written again."""
+
+    def start(self) -> RecordEncoder:
+        """Returns an encoder with these characters."""
+        return _SpacedEncoder(WordEncoder(CharVocab.from_dict(self.vocab), self.char_slots - 1, self.normalize))
+
+    def settings(self) -> JsonObject:
+        """Returns the fields, with the vocabulary replaced by its digest, and the name of the form."""
+        return {**super().settings(), "form": "spaced"}
+
+
+def spaced_words(words: Sequence[str], spaces: Sequence[bool], longest: int) -> tuple[list[str], list[bool]]:
+    """Returns words of at most `longest` characters, for each whether a space follows; longer ones are cut in pieces.
+
+    Args:
+      spaces: for each word, whether a space comes before it. One follows the last word.
+    """
+    pieces: list[str] = []
+    follows: list[bool] = []
+    for word, spaced in zip(words, [*spaces[1:], True][: len(words)], strict=True):
+        count = -(-len(word) // longest)
+        pieces += [word] if count == 1 else [word[at : at + longest] for at in range(0, len(word), longest)]
+        follows += [False] * (count - 1) + [spaced]
+    return pieces, follows
+
+
+class _SpacedEncoder:
+    def __init__(self, encoder: WordEncoder) -> None:
+        self._encoder = encoder
+
+    def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
+        longest = self._encoder.char_slots - 1
+        pieces, follows = spaced_words(words, spaces, longest)
+        count_W = np.array([-(-len(word) // longest) for word in words])
+        starts = np.cumsum([0, *sentences])[:-1]
+        lengths, chars = self._encoder.encode(pieces)
+        ends = np.cumsum(lengths, dtype=np.int64)
+        chars = np.insert(chars, ends, np.where(follows, SPACED, JOINED).astype(np.uint16))
+        record = EncodedRecord(np.add.reduceat(count_W, starts), lengths + np.uint8(1), chars)
         return record, write_record(*record)
 
     def finish(self, stats: CorpusStats) -> None:

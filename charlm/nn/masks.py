@@ -32,19 +32,26 @@ def starts(states_BLD: jax.Array, mask_BL: jax.Array | None) -> jax.Array:
     return states_BLD if mask_BL is not None and numbers_texts(mask_BL) else states_BLD[:, 0]
 
 
-def visible_keys(mask_BL: jax.Array, queries: slice = slice(None), window: int = 0) -> jax.Array:
+def visible_keys(mask_BL: jax.Array, queries: slice = slice(None), window: int = 0, causal: bool = False) -> jax.Array:
     """Returns which keys the positions `queries` see: bool [B, 1, N] or [B, queries, N].
 
-    The latter with numbered texts or a window. What a query at padding sees has no meaning.
+    The latter with numbered texts, a window or causal attention. What a query at padding sees has no meaning.
 
     Args:
       window: keys on each side of a query that it sees; 0: all of its text.
+      causal: whether a query sees only itself and keys before it.
     """
     seen = mask_BL[:, None, :] if not numbers_texts(mask_BL) else mask_BL[:, queries, None] == mask_BL[:, None, :]
-    if not window:
+    if not (window or causal):
         return seen
     place_L = jnp.arange(mask_BL.shape[1])
-    return seen & (jnp.abs(place_L[queries, None] - place_L[None]) <= window)[None]
+    return seen & near(place_L[queries, None] - place_L[None], window, causal)[None]
+
+
+def near(distance: jax.Array, window: int, causal: bool) -> jax.Array:
+    """Returns bool, True at distances, query - key, that a query sees; the arguments are those of `visible_keys`."""
+    inside = jnp.abs(distance) <= window if window else jnp.full(distance.shape, True)
+    return inside & (distance >= 0) if causal else inside
 
 
 def counted(is_counted_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ from jax.typing import DTypeLike
 
 from charlm.nn.attention import DisentangledAttention
 from charlm.nn.embed import RelativeTable, dense, gelu, norm_layer
-from charlm.nn.rotary import RotaryAttention
+from charlm.nn.rotary import Kept, RotaryAttention, nothing_kept
 from charlm.nn.scan import in_turn
 
 
@@ -32,6 +32,7 @@ class EncoderConfig:
       feed_forward: "gelu"; or "geglu": GELU(x V) * x W (Shazeer, 2020, section 2), as wide as `gated_width` says.
       local_words: positions on each side that a local layer sees; 0: every layer sees all.
       global_every: with `local_words`, one of so many layers sees all, beginning with the first.
+      causal: whether a position sees only itself and those before it; with rotary positions.
     """
 
     layers: int
@@ -56,10 +57,24 @@ class EncoderConfig:
     bias: bool = True  # of projections, feed-forward layers and LayerNorms
     local_words: int = 0
     global_every: int = 3
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.causal and self.position != "rotary":
+            raise ValueError(f"position={self.position!r}: causal layers need rotary positions")
 
     def window(self, layer: int) -> int:
         """Returns how many positions on each side the layer of this number sees; 0: all."""
         return self.local_words if layer % self.global_every else 0
+
+
+def kept_by_layers(config: EncoderConfig, rows: int, positions: int) -> dict[str, dict[str, Kept]]:
+    """Returns the collection `charlm.nn.rotary.KEPT` of an `Encoder` before its first position, which may be mutable.
+
+    Then each call goes on where the one before has ended, its mask being of all `positions`.
+    """
+    one = nothing_kept(rows, positions, config.heads, config.hidden, config.dtype)
+    return {f"layer_{n}": {"attention": Kept(**one)} for n in range(config.layers)}
 
 
 def gated_width(ffn: int) -> int:
@@ -115,7 +130,8 @@ def _attention(
     shared = {"bias": cfg.bias, "window": window, "name": "attention"}
     of_all = cfg.initializer, cfg.dtype, cfg.attention_kernel
     if positions_RD is None:
-        rotary = RotaryAttention(cfg.heads, cfg.attention_dropout, *of_all, base=cfg.rotary_base, **shared)
+        own = {"base": cfg.rotary_base, "causal": cfg.causal}
+        rotary = RotaryAttention(cfg.heads, cfg.attention_dropout, *of_all, **own, **shared)
         return rotary(x_BLD, mask_BL, queries, deterministic)
     attention = DisentangledAttention(
         cfg.heads, cfg.max_distance, cfg.attention_dropout, cfg.dropout, *of_all, **shared

@@ -27,7 +27,9 @@ SEP = 2
 MASK = 3
 UNK = 4
 WORD_CLS = 5
-FIRST_CHAR = 8  # 6 and 7 are reserved and unused, as in the released code
+SPACED = 6  # the end of a word that is written, with a space behind it; only in what an HLM predicts, never reads
+JOINED = 7  # the end of one that the next word follows at once
+FIRST_CHAR = 8
 
 CHAR_VOCAB_FILE = "char_vocab.json"  # stands beside a model that reads a `CharVocab`
 _SPECIAL_NAMES = {PAD: "", CLS: "[CLS]", SEP: "[SEP]", MASK: "[MASK]", UNK: "[UNK]", WORD_CLS: "[WORD_CLS]"}

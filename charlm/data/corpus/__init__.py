@@ -27,7 +27,7 @@ from charlm.core.reading import loads, read_bytes
 from charlm.core.types import JsonObject
 from charlm.data.digests import file_sha256
 from charlm.data.encode import EncodeJob, Progress, encode, log_progress
-from charlm.data.forms import CharForm, Form, TextForm
+from charlm.data.forms import CharForm, Form, SpacedForm, TextForm
 from charlm.data.records import (
     ENCODER_VERSION,
     CorpusStats,
@@ -65,24 +65,29 @@ class PreparedData(NamedTuple):
 
 
 def prepare(
-    config: ml_collections.ConfigDict, progress: Progress = log_progress, known: CharVocab | None = None
+    config: ml_collections.ConfigDict,
+    progress: Progress = log_progress,
+    known: CharVocab | None = None,
+    needs_spaces: str = "",
 ) -> PreparedData:
     """Prepares everything a training run reads: the vocabulary, `data.train` and the held-out corpora.
 
     Args:
       progress: see `prepare_corpus`.
       known: the vocabulary to use if the config names none; None: that of the training corpora.
+      needs_spaces: the reason why the reader needs to know where spaces are (`SpacedForm`), for messages; "": it does
+        not.
 
     Raises:
       ValueError: no training corpus, nothing held out, or any error of `prepare_corpus` and `load_or_build_vocab`.
     """
-    check_readable(config)
+    check_readable(config, needs_spaces)
     vocab = load_or_build_vocab(config, known)
 
     def get_one(spec: str, split: str, key: str) -> EncodedCorpus:
         if is_encoded(spec):
             return _open_encoded(spec, config, vocab, key)
-        return prepare_corpus(spec, config, split, vocab, progress, key)
+        return prepare_corpus(spec, config, split, vocab, progress, key, bool(needs_spaces))
 
     return PreparedData(vocab, *split_corpora(config, get_one))
 
@@ -154,6 +159,7 @@ def prepare_corpus(
     vocab: CharVocab,
     progress: Progress = log_progress,
     key: str = "data.train",
+    spaces: bool = False,
 ) -> EncodedCorpus:
     """Encodes a corpus, or finds it in the cache.
 
@@ -164,12 +170,14 @@ def prepare_corpus(
       vocab: the characters that get an id.
       progress: called about every 5 s while encoding, and at its end.
       key: config key of `spec`, for messages.
+      spaces: whether to keep where spaces are, see `SpacedForm`.
 
     Raises:
       ValueError: unreadable corpus; a corpus without documents (only a held-out split may be empty); a cache that
         cannot be written.
     """
-    form = CharForm(vocab.to_dict(), config.model.char_slots, config.text.normalize)
+    kind = SpacedForm if spaces else CharForm
+    form = kind(vocab.to_dict(), config.model.char_slots, config.text.normalize)
     record_words = _record_words(config)
     corpus = encode_corpus(spec, config, split, form, record_words, progress, key)
     path = os.path.join(corpus.folder, "vocab.json")  # lets shards be used without their text

@@ -18,7 +18,11 @@ FAMILY = Family(
     golden=f"{_HERE}.golden",
     arrays=f"{_HERE}.arrays:HLMArrays",
     keys=f"{_HERE}.keys",
-    objectives={"": f"{_HERE}.objective:MaskedCharacters", "spelling": f"{_HERE}.spelling:SpelledWords"},
+    objectives={
+        "": f"{_HERE}.objective:MaskedCharacters",
+        "spelling": f"{_HERE}.spelling:SpelledWords",
+        "next_word": f"{_HERE}.writing:NextWords",
+    },
     imports={
         "model_config": ImportOption("JSON of the model; default: config_model.json or config.json", chooses=True),
         "char_vocab": ImportOption("JSON of HLM's characters (default: char_vocab.json, or released)"),

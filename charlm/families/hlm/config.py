@@ -16,7 +16,8 @@ from jax.typing import DTypeLike
 from charlm.nn.choices import InitializerName, Kernel
 from charlm.nn.transformer import EncoderConfig
 
-BETWEEN_WORDS = ("position", "rotary_base", "local_words", "global_every")  # a word is too short for these
+BETWEEN_WORDS = ("position", "rotary_base", "local_words", "global_every", "causal")  # not inside words
+WRITES = "next_word"  # the value of the config key `objective` of an HLM that writes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +57,7 @@ class HLMConfig:
     ngram_sizes: tuple[int, ...] = (3, 4, 5)
     local_words: int = 0
     global_every: int = 3
+    causal: bool = False  # whether context is that of the words before: of an HLM that writes
 
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
@@ -91,8 +93,13 @@ class HLMConfig:
         """The intra-word layers of the prediction head (section 3.3)."""
         return self.encoder(self.head_layers, self.intra_ffn, self.char_slots)
 
+    @property
+    def writer(self) -> EncoderConfig:
+        """The layers that write a word letter by letter, of an HLM that writes."""
+        return dataclasses.replace(self.head, position="rotary", causal=True)
+
 
 def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
     """Returns the model's dataclass from `config.model`."""
     fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
-    return HLMConfig(**fields)
+    return HLMConfig(**fields, causal=config.get("objective", "") == WRITES)

@@ -17,7 +17,7 @@ import numpy as np
 from charlm.config import from_dict
 from charlm.convert.abstract import abstract_params
 from charlm.convert.files import Tensor, find_state, open_state
-from charlm.convert.heads import FINE_TUNED, MASKED_LM
+from charlm.convert.heads import CAUSAL_LM, FINE_TUNED, MASKED_LM
 from charlm.convert.model import CONFIG_FILES, Converter, Model, Names, Target
 from charlm.convert.rules import Entry, Leave, Rule, build_table, dense_rules, import_state, norm_rules, same_rows
 from charlm.core.durable import write_json
@@ -26,7 +26,7 @@ from charlm.core.types import Json, JsonObject
 from charlm.data.word_batch import WordBatch, reshape_batch
 from charlm.families.hlm import FAMILY
 from charlm.families.hlm import config as hlm_config
-from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.config import WRITES, HLMConfig
 from charlm.families.hlm.labels import LabelHead, hlm_with_head
 from charlm.families.hlm.model import HLM
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
@@ -36,7 +36,7 @@ from charlm.text.wordlist import read_words, write_words
 
 log = logging.getLogger("charlm")
 
-HEADS = (MASKED_LM, *FINE_TUNED)
+HEADS = (MASKED_LM, CAUSAL_LM, *FINE_TUNED)
 
 _STACK = "hlm_model.deep_transformer."
 _ENCODERS = {
@@ -78,9 +78,11 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
     table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
     table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
     table.append(Rule("hlm_model.ngrams.weight", "hlm/embed/ngrams/embedding"))
-    if head != MASKED_LM and label_head == "paper":
+    if head == CAUSAL_LM or (head != MASKED_LM and label_head == "paper"):
         for theirs in ("local_layer_first", "global_layer"):
             table += _encoder(f"{_STACK}{theirs}", _ENCODERS[theirs])
+        if head == CAUSAL_LM:
+            return table + _writer_rules()
         return table + dense_rules("transform", "transform") + dense_rules("label", "label")
     table += dense_rules("hlm_model.cls_linear_final", "pooler/dense")
     table += dense_rules(f"{_STACK}proj", "head/projection") + norm_rules(f"{_STACK}LayerNorm", "head/projection_norm")
@@ -91,6 +93,18 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
     table += dense_rules("dense_layer", "head/transform") + norm_rules("layer_norm", "head/transform_norm")
     table.append(Rule("lm_layer.weight", "head/output_kernel", transpose=True))
     return [*table, Rule("bias", "head/output_bias")]
+
+
+def _writer_rules() -> list[Rule]:
+    """Returns the rules of what an HLM that writes has beside its encoder; the names are charlm's own."""
+    table = dense_rules("hlm_model.cls_linear_final", "pooler/dense") + dense_rules("writer.context", "writer/context")
+    table.append(Rule("writer.embedder.weight", "writer/embed/table/embedding"))
+    table += norm_rules("writer.embedder.norm", "writer/embed/norm")
+    table += _encoder("writer.layers", "writer/encoder")
+    table += dense_rules("writer.transform", "writer/transform")
+    table += norm_rules("writer.transform_norm", "writer/transform_norm")
+    table.append(Rule("writer.output.weight", "writer/output_kernel", transpose=True))
+    return [*table, Rule("writer.output.bias", "writer/output_bias")]
 
 
 def left_out(head: str) -> list[Leave]:
@@ -111,8 +125,10 @@ class HLMConverter(Converter):
         return HEADS
 
     def head_of(self, metadata: Mapping[str, Json]) -> str:
-        """Returns the head named in the metadata; without one, the pre-training head."""
-        return metadata.get("head", MASKED_LM)
+        """Returns the head named in the metadata; without one, that of the run's objective."""
+        if "head" in metadata:
+            return metadata["head"]
+        return CAUSAL_LM if metadata["config"].get("objective") == WRITES else MASKED_LM
 
     def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the model that the metadata describes; see `Converter.target`."""
@@ -188,6 +204,8 @@ class HLMConverter(Converter):
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that the released code reads, the characters and the known words."""
+        if self.head_of(model.metadata) == CAUSAL_LM:
+            raise ValueError(f"{model.source} cannot be exported: the released code has no HLM that writes")
         if model.metadata.get("label_head") == "paper":
             raise ValueError(
                 f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "

@@ -67,7 +67,8 @@ def between_words(config: HLMConfig, words: TotalLengths) -> float:
     buckets = config.position_buckets if config.position == "disentangled" else 0
     ffn, encoder = feed_forward_width(config, config.inter_ffn), config.inter
     windows = [encoder.window(n) for n in range(config.inter_layers)]
-    pairs = [min(words.squares, (2 * w + 1) * words.total) if w else words.squares for w in windows]
+    sides = 1 if config.causal else 2
+    pairs = [min(words.squares, (sides * w + 1) * words.total) if w else words.squares for w in windows]
     return sum(layer(words.total, words.total, seen, config.hidden, ffn, buckets) for seen in pairs)
 
 
@@ -83,6 +84,26 @@ def hlm_forward(config: HLMConfig, lengths: BatchLengths) -> float:
     if config.wiring == "reference":
         flops += 2 * chars * 2 * D * D
     return flops + 2 * chars * D * (D * config.head_transform + config.vocab_size)
+
+
+def writing_training(config: HLMConfig, batch: WordBatch) -> float:
+    """Returns the useful operations of a training step of an HLM that writes: each word is read through slot 0 alone.
+
+    A causal layer scores half of the pairs, and every position with itself.
+    """
+    lengths = lengths_of_batch(batch)
+    half = lambda x: TotalLengths(x.rows, x.total, (x.squares + x.total) / 2)
+    # `lengths_of_batch` counts a slot for the word itself, and there is one: the context, instead of the last id.
+    rows, total, squares = lengths.labels
+    inputs = TotalLengths(rows, total - rows, squares - 2 * (total - rows) - rows)
+    D, labels = config.hidden, half(inputs)
+    ffn = feed_forward_width(config, config.intra_ffn)
+    read = lengths._replace(
+        table=lengths.table + lengths.masked, masked=TotalLengths(), words=half(lengths.words), labels=TotalLengths()
+    )
+    writer = config.head_layers * layer(labels.total, labels.total, labels.squares, D, ffn, 0)
+    head = 2 * labels.rows * D * D + 2 * labels.total * D * (D * config.head_transform + config.vocab_size)
+    return TRAINING * (hlm_states(config, read) + writer + head)
 
 
 def hlm_training(config: HLMConfig, batch: WordBatch) -> float:

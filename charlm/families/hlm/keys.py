@@ -13,11 +13,12 @@ from charlm.text.noise.mixture import Mixture
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
 
-OBJECTIVES = ("", "spelling")
+OBJECTIVES = ("", "spelling", "next_word")
 
 KEYS: dict[str, Key] = {
     "objective": Key("",
-        'what is learned: "" predicts masked words; "spelling" the words meant where misspelled ones are read',
+        'what is learned: "": masked words; "spelling": the words meant where misspelled ones are read; "next_word": '
+        "to write, letter by letter, the word after those read",
         OBJECTIVES),
     "spelling.noise": Key(("charbert:1:3", "charbert_nlm:1:2", "phonetic:1:3", "keyboard:0.15", "repeat:0.15"),
         "kinds of noise that misspell a word, each as likely; of objective=spelling, as all of this section"),
@@ -76,6 +77,16 @@ KEYS: dict[str, Key] = {
 }  # fmt: skip
 
 
+def _validate_writing(config: ml_collections.ConfigDict) -> None:
+    model = config.model
+    if model.position != "rotary":
+        raise ValueError(f'objective=next_word: model.position={model.position!r}, expected "rotary"')
+    if model.wiring != "paper":
+        raise ValueError(f'objective=next_word: model.wiring={model.wiring!r}, expected "paper"')
+    if model.head_layers < 1:
+        raise ValueError("objective=next_word: model.head_layers=0, expected 1 or more: these layers write the words")
+
+
 def validate(config: ml_collections.ConfigDict) -> None:
     """Checks the values of HLM's keys; raises ValueError naming the key, its value and what is expected."""
     model = config.model
@@ -90,6 +101,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         Mixture(tuple(config.spelling.noise)).parsed()
     if not 3 <= model.char_slots <= 256:
         raise ValueError(f"model.char_slots={model.char_slots} must lie in [3, 256]")
+    if config.objective == "next_word":
+        _validate_writing(config)
     if model.rotary_base <= 1:
         raise ValueError(f"model.rotary_base={model.rotary_base} must be more than 1")
     if config.objective == "spelling" and not (config.spelling.misspelled or config.data.mask_rate):

@@ -13,12 +13,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.convert.heads import MASKED_LM
+from charlm.convert.heads import CAUSAL_LM, MASKED_LM
 from charlm.core.types import Option
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import IntraWordHead
 from charlm.families.hlm.model import HLM, HLMForMaskedLM, HLMOutput
+from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.labels import ForLabels
 from charlm.nn.embed import dense
 from charlm.nn.heads import Pooler
@@ -95,5 +96,7 @@ class HLMForLabels(ForLabels):
 def hlm_with_head(
     config: HLMConfig, head: str = MASKED_LM, labels: int = 0, label_head: LabelHead = "reference"
 ) -> nn.Module:
-    """Returns the model with the given head: `MASKED_LM`, or a head for that number of labels."""
-    return HLMForMaskedLM(config) if head == MASKED_LM else HLMForLabels(config, labels, head, label_head=label_head)
+    """Returns the model with the given head: `MASKED_LM`, `CAUSAL_LM`, or a head for that number of labels."""
+    if head in (MASKED_LM, CAUSAL_LM):
+        return HLMForMaskedLM(config) if head == MASKED_LM else HLMForNextWord(config)
+    return HLMForLabels(config, labels, head, label_head=label_head)

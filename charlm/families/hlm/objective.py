@@ -54,7 +54,7 @@ class MaskedCharacters(TextObjective):
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
         """Returns the character vocabulary and the encoded corpora; see `Objective.prepare`."""
-        return prepare(config, known=_taken_over(config, run))
+        return prepare(config, known=characters_of_start(config, run))
 
     @staticmethod
     def check_vocab(checkpoint: Path, data: PreparedData) -> None:
@@ -164,7 +164,7 @@ class MaskedCharacters(TextObjective):
         show_examples(self.config, self.data, params, self._known_words)
 
 
-def _taken_over(config: ml_collections.ConfigDict, run: Path | None) -> CharVocab | None:
+def characters_of_start(config: ml_collections.ConfigDict, run: Path | None) -> CharVocab | None:
     """Returns the characters of the model that a run starts or has started from, which are the run's own.
 
     Returns:

@@ -15,7 +15,9 @@ import jax
 import ml_collections
 import numpy as np
 
+from charlm.convert.heads import CAUSAL_LM
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
+from charlm.core.registry import load
 from charlm.core.types import Params
 from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
 from charlm.data.forms import word_rows
@@ -139,7 +141,8 @@ class HLMPredictor(Predictor):
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
         """Returns the predictor of a loaded HLM; raises ValueError when the word list beside it cannot be read."""
         words = read_words(pretrained.folder)
-        made = cls(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
+        kind = load("charlm.families.hlm.writing_predictor:WritingPredictor") if pretrained.head == CAUSAL_LM else cls
+        made = kind(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
         return with_table(made, pretrained.folder)
 
     def encode(

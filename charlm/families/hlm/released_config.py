@@ -14,6 +14,7 @@ import ml_collections
 
 from charlm.config import flatten, get_config, validate
 from charlm.core.types import Json, JsonObject
+from charlm.families.hlm.config import WRITES
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 
 log = logging.getLogger("charlm")
@@ -55,7 +56,7 @@ FIXED: dict[str, tuple[Json, Json, str]] = {
 # charlm can import them again.
 OWN = "charlm"
 OWN_KEYS = ("text.splitter", "text.language", "text.normalize", "data.max_words", "model.heads",
-            "model.position_buckets", "model.attention_dropout", "model.initializer")  # fmt: skip
+            "model.position_buckets", "model.attention_dropout", "model.initializer", "objective")  # fmt: skip
 # The values of our keys of newer layers that make the layers of their code.
 PLAIN: dict[str, Json] = {"position": "disentangled", "norm_position": "post", "norm": "layer", "feed_forward": "gelu",
                           "bias": True, "ngrams": 0, "local_words": 0}  # fmt: skip
@@ -173,6 +174,8 @@ def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> JsonO
                 f"model.position_buckets={model.position_buckets} (their {POSITION_BUCKETS} buckets do not make the "
                 f"same ones of the distances up to model.{key}={model[key]})"
             )
+    if config.objective == WRITES:
+        wrong.append(f"objective={WRITES!r} (their layers see the words behind a word, too)")
     if wrong:
         raise ValueError(f"{where} cannot be exported, the released code has no such model: {', '.join(wrong)}")
     for note in _notes(config):

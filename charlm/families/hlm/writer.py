@@ -1,0 +1,119 @@
+"""An HLM that writes: from each word in its left context, a small decoder writes the next word letter by letter.
+
+Words and context are those of `charlm.families.hlm.model`, with layers between words that see only the words before.
+Open it to change how letters are predicted. `writing` trains it, `writing_predictor` writes and scores texts.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from charlm.data.word_batch import MaskedWords, WordBatch
+from charlm.families.hlm.config import HLMConfig
+from charlm.families.hlm.heads import HEAD_EPSILON
+from charlm.families.hlm.model import HLM
+from charlm.nn.embed import CharEmbed, dense, kernel_init, norm_layer
+from charlm.nn.heads import Pooler
+from charlm.nn.kernels import product
+from charlm.nn.transformer import Encoder
+
+
+class WordWriter(nn.Module):
+    """Predicts the letters of a word, and its end, from the context before it and the letters written so far."""
+
+    config: HLMConfig
+
+    def setup(self) -> None:
+        cfg = self.config
+        self.context = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype, bias=cfg.bias)
+        self.embed = CharEmbed(
+            cfg.vocab_size, cfg.hidden, cfg.epsilon, cfg.dropout, cfg.initializer, cfg.dtype, cfg.norm, cfg.bias
+        )
+        self.encoder = Encoder(cfg.writer)
+        if cfg.head_transform:
+            self.transform = dense(cfg.hidden, cfg.hidden, cfg.initializer, cfg.dtype, bias=cfg.bias)
+            self.transform_norm = norm_layer(cfg.norm, HEAD_EPSILON, cfg.dtype, cfg.bias)
+        self.output_kernel = self.param("output_kernel", kernel_init(cfg.initializer), (cfg.hidden, cfg.vocab_size))
+        self.output_bias = self.param("output_bias", nn.initializers.zeros, (cfg.vocab_size,))
+
+    def __call__(self, context_ND: jax.Array, letters_NC: jax.Array, deterministic: bool = True) -> jax.Array:
+        """Returns float32 logits [N, C, V]: of the first letter at 0, and behind each letter of the one after it.
+
+        Args:
+          context_ND: the contextual vectors of the words before.
+          letters_NC: ids whose first column is not read; those behind the end of a word have no effect on it.
+        """
+        context_N1D = self.context(context_ND)[:, None]
+        x_NCD = jnp.concatenate([context_N1D, self.embed(letters_NC[:, 1:], deterministic)], axis=1)
+        return self._logits(x_NCD, jnp.ones(letters_NC.shape, bool), deterministic)
+
+    def first(self, context_BD: jax.Array, mask_BN: jax.Array) -> jax.Array:
+        """Returns the logits [B, V] of the first letters, with the collection `KEPT` of an encoder of N positions."""
+        return self._logits(self.context(context_BD)[:, None], mask_BN, True)[:, 0]
+
+    def after(self, letter_B: jax.Array, mask_BN: jax.Array) -> jax.Array:
+        """Returns the logits [B, V] of the letters after one more; see `first`."""
+        return self._logits(self.embed(letter_B[:, None], True), mask_BN, True)[:, 0]
+
+    def _logits(self, x_NCD: jax.Array, mask_NC: jax.Array, deterministic: bool) -> jax.Array:
+        x_NCD = self.encoder(x_NCD, mask_NC, deterministic)
+        if self.config.head_transform:
+            x_NCD = self.transform_norm(jax.nn.gelu(self.transform(x_NCD), approximate=False))
+        return (
+            product("ncd,dv->ncv", x_NCD, self.output_kernel.astype(self.config.dtype)) + self.output_bias[None, None]
+        )
+
+
+class HLMForNextWord(nn.Module):
+    """An HLM with a `WordWriter`; its config is `causal`."""
+
+    scope_name: ClassVar[str] = "hlm"
+    config: HLMConfig
+
+    def setup(self) -> None:
+        self.hlm = HLM(self.config)
+        self.writer = WordWriter(self.config)
+        self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
+
+    def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> tuple[jax.Array, ...]:
+        """Returns for each bucket float32 logits [S, M, C - 1, V] of the words in `masked`, without slot 0.
+
+        A word is predicted from the position before it, which must be of the same text. `labels_SMC` has its letters
+        and its end, from slot 1 on.
+        """
+        words = (*(bucket.chars_SPC for bucket in batch.masked), *batch.chars)
+        output = self.hlm(batch._replace(chars=words, masked=()), deterministic=deterministic)
+        if self.is_initializing():
+            self.pooler(output.context_NWD[:, 0])  # fine-tuning starts from it, as from that of `HLMForMaskedLM`
+        S, B, W = batch.index_SBW.shape
+        context_SND = output.context_NWD.reshape(S, B * W, -1)
+        return tuple(self._written(context_SND, bucket, deterministic) for bucket in batch.masked)
+
+    def _written(self, context_SND: jax.Array, bucket: MaskedWords, deterministic: bool) -> jax.Array:
+        S, M, C = bucket.labels_SMC.shape
+        before_SM = jnp.maximum(bucket.position_SM - 1, 0)  # rows that pad the bucket have position 0
+        # In float32, since the gradient adds up.
+        context_SMD = jax.vmap(lambda context, rows: context[rows])(context_SND.astype(jnp.float32), before_SM)
+        context_ND = context_SMD.reshape(S * M, -1).astype(self.config.dtype)
+        logits = self.writer(context_ND, bucket.labels_SMC.reshape(S * M, C)[:, : C - 1], deterministic)
+        return logits.reshape(S, M, C - 1, -1)
+
+    def read(self, words_BWD: jax.Array, mask_BN: jax.Array) -> jax.Array:
+        """Returns the context [B, W, D] of words that follow those kept in the collection `KEPT`."""
+        return self.hlm.contextualize(words_BWD, mask_BN)
+
+    def word(self, letters_BC: jax.Array) -> jax.Array:
+        """Returns the vectors [B, D] of words that were written; `letters_BC` is as an HLM reads them."""
+        return self.hlm.encode_words(letters_BC)
+
+    def first(self, context_BD: jax.Array, mask_BN: jax.Array) -> jax.Array:
+        """See `WordWriter.first`."""
+        return self.writer.first(context_BD, mask_BN)
+
+    def after(self, letter_B: jax.Array, mask_BN: jax.Array) -> jax.Array:
+        """See `WordWriter.after`."""
+        return self.writer.after(letter_B, mask_BN)

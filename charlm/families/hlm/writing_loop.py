@@ -1,0 +1,166 @@
+"""Writes words letter by letter with caches of words and letters, in one compiled loop.
+
+`WritingPredictor.generate` uses it; open it to change how letters are chosen.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from charlm.core.types import Array, Params
+from charlm.families.hlm.writer import HLMForNextWord
+from charlm.families.subword.generation import cut_tail
+from charlm.nn.rotary import KEPT
+from charlm.nn.transformer import kept_by_layers
+from charlm.text.chars import JOINED, SPACED, WORD_CLS
+
+Variables = dict[str, Any]  # collections of flax
+
+
+class WritingSettings(NamedTuple):
+    """How letters are chosen; the values are arrays, so that changing them needs no compilation.
+
+    Attributes:
+      max_new: int32, words to write.
+      temperature, top_p: float32.
+      top_k: int32.
+      letters_V: bool, True at ids of characters.
+    """
+
+    max_new: Array
+    temperature: Array
+    top_k: Array
+    top_p: Array
+    letters_V: Array
+
+
+class WrittenWords(NamedTuple):
+    """What was written.
+
+    Attributes:
+      letters_BTC: int32, the letters of each word from slot 1 on, with `SPACED` or `JOINED` behind the last one.
+      log_probs_BTC: float32, their log-probabilities before temperature, top-k or top-p; 0 at those that were given.
+    """
+
+    letters_BTC: jax.Array
+    log_probs_BTC: jax.Array
+
+
+class _Word(NamedTuple):
+    slot: jax.Array
+    kept: Variables
+    logits_BV: jax.Array
+    letters_BC: jax.Array
+    log_probs_BC: jax.Array
+    ended_B: jax.Array
+
+
+class _Text(NamedTuple):
+    step: jax.Array
+    kept: Variables
+    context_BD: jax.Array
+    written: WrittenWords
+
+
+def _is_end(ids: jax.Array) -> jax.Array:
+    return (ids == SPACED) | (ids == JOINED)
+
+
+def _allowed(slot: jax.Array, slots: int, settings: WritingSettings) -> jax.Array:
+    """Returns bool [V]: a word has a letter at slot 1 and an end at the last slot, and either between them."""
+    ids_V = jnp.arange(settings.letters_V.shape[0])
+    return (settings.letters_V & (slot < slots - 1)) | (_is_end(ids_V) & (slot > 1))
+
+
+def _write(
+    model: HLMForNextWord,
+    params: Params,
+    words_BWD: jax.Array,
+    mask_BW: jax.Array,
+    begun_BC: jax.Array,
+    keys_B: jax.Array,
+    settings: WritingSettings,
+    *,
+    places: int,
+    greedy: bool,
+    cut: bool,
+) -> WrittenWords:
+    """Writes `settings.max_new` (at most `places`) words after others.
+
+    Args:
+      words_BWD: the vectors of the words before, padded on the left.
+      begun_BC: the letters from slot 1 on with which the first word begins; 0 behind them.
+    """
+    config = model.config
+    B, C = len(words_BWD), config.char_slots
+    mask_BN = jnp.concatenate([mask_BW, jnp.ones((B, places), bool)], axis=1)
+    ones_BC, rows_B = jnp.ones((B, C - 1), bool), jnp.arange(B)
+
+    def run(kept: Variables, method: str, *inputs: jax.Array) -> tuple[jax.Array, Variables]:
+        found, changed = model.apply({"params": params, KEPT: kept}, *inputs, method=method, mutable=[KEPT])
+        return found, changed[KEPT]
+
+    def choose(state: _Word, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits_BV = jnp.where(_allowed(state.slot, C, settings)[None], state.logits_BV, -jnp.inf)
+        if greedy:
+            chosen_B = jnp.argmax(logits_BV, axis=-1)
+        else:
+            logits_BV = logits_BV / settings.temperature
+            logits_BV = cut_tail(logits_BV, settings.top_k, settings.top_p) if cut else logits_BV
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.slot)
+            chosen_B = jax.vmap(jax.random.categorical)(keys, logits_BV)
+        given_B = jnp.where(first, begun_BC[:, state.slot], 0)
+        return jnp.where(given_B != 0, given_B, chosen_B).astype(jnp.int32), given_B != 0
+
+    def one_word(context_BD: jax.Array, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        empty = {"writer": {"encoder": kept_by_layers(config.writer, B, C - 1)}}
+        logits_BV, kept = run(empty, "first", context_BD, ones_BC)
+        none_BC = jnp.zeros((B, C), jnp.int32)
+
+        def letter(state: _Word) -> _Word:
+            chosen_B, given_B = choose(state, keys_B, first)
+            chosen_B = jnp.where(state.ended_B, 0, chosen_B)
+            log_probs_B = jax.nn.log_softmax(state.logits_BV)[rows_B, chosen_B]
+            log_probs_B = jnp.where(state.ended_B | given_B, 0, log_probs_B)
+            logits_BV, kept = run(state.kept, "after", chosen_B, ones_BC)
+            return _Word(
+                state.slot + 1,
+                kept,
+                logits_BV,
+                state.letters_BC.at[:, state.slot].set(chosen_B),
+                state.log_probs_BC.at[:, state.slot].set(log_probs_B),
+                state.ended_B | _is_end(chosen_B),
+            )
+
+        start = _Word(jnp.int32(1), kept, logits_BV, none_BC, none_BC.astype(jnp.float32), jnp.zeros(B, bool))
+        word = jax.lax.while_loop(lambda state: (state.slot < C) & ~state.ended_B.all(), letter, start)
+        return word.letters_BC, word.log_probs_BC
+
+    def next_word(state: _Text) -> _Text:
+        keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.step)
+        letters_BC, log_probs_BC = one_word(state.context_BD, keys, state.step == 0)
+        read_BC = jnp.where(_is_end(letters_BC), 0, letters_BC).at[:, 0].set(WORD_CLS)
+        words_BD = model.apply({"params": params}, read_BC, method="word")
+        context_B1D, kept = run(state.kept, "read", words_BD[:, None], mask_BN)
+        written = WrittenWords(
+            state.written.letters_BTC.at[:, state.step].set(letters_BC),
+            state.written.log_probs_BTC.at[:, state.step].set(log_probs_BC),
+        )
+        return _Text(state.step + 1, kept, context_B1D[:, 0], written)
+
+    before = {"hlm": {"inter_word": kept_by_layers(config.inter, B, mask_BN.shape[1])}}
+    context_BWD, kept = run(before, "read", words_BWD, mask_BN)
+    none_BTC = jnp.zeros((B, places, C), jnp.int32)
+    nothing = WrittenWords(none_BTC, none_BTC.astype(jnp.float32))
+    start = _Text(jnp.int32(0), kept, context_BWD[:, -1], nothing)
+    return jax.lax.while_loop(lambda state: state.step < settings.max_new, next_word, start).written
+
+
+def word_writer(model: HLMForNextWord) -> Callable[..., WrittenWords]:
+    """Returns `_write` for a model, compiled for each shape and each combination of `greedy` and `cut`."""
+    return jax.jit(functools.partial(_write, model), static_argnames=("places", "greedy", "cut"))

@@ -1,0 +1,218 @@
+"""Inference with an HLM that writes: continuations of texts, and how likely texts are, in bits per character.
+
+`charlm.predict` and `charlm.load` use it. Open it to change how prompts are read or how long texts are scored.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import jax
+import ml_collections
+import numpy as np
+
+from charlm.core.types import Params
+from charlm.data.batching import edges, pack_all
+from charlm.data.forms import spaced_words
+from charlm.data.word_batch import WordBatch
+from charlm.families.hlm.config import model_config
+from charlm.families.hlm.predictor import HLMPredictor
+from charlm.families.hlm.writer import HLMForNextWord
+from charlm.families.hlm.writing_loop import WritingSettings, word_writer
+from charlm.families.hlm.writing_loss import log_probs_of
+from charlm.families.hlm.written import predicted
+from charlm.families.predictor import Generation, Score, checked_texts
+from charlm.families.subword.generation import check_settings, prompt_keys
+from charlm.families.subword.scoring import stretches
+from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
+from charlm.nn.apply import applied
+from charlm.text.chars import JOINED, SPACED, CharVocab
+
+ENDS = {SPACED: " ", JOINED: ""}
+
+
+class WritingPredictor(HLMPredictor):
+    """An HLM that writes, with its characters and its word splitter; the arguments are those of `HLMPredictor`."""
+
+    suited = ("encode", "score", "generate")
+
+    def __init__(
+        self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None
+    ) -> None:
+        super().__init__(config, vocab, params, words)
+        self.name, self.missing, self.spells = f"{self.name} that writes", {}, False
+        model = HLMForNextWord(model_config(config))
+        self._model, self._write = model, word_writer(model)
+
+        def log_probs(params: Params, batch: WordBatch) -> tuple[jax.Array, ...]:
+            logits = applied(model, {"params": params})(batch)
+            return tuple(log_probs_of(x, y).sum(axis=-1) for x, y in zip(logits, batch.masked, strict=True))
+
+        self._score = jax.jit(log_probs)
+        self._words = jax.jit(lambda params, chars_UC: model.apply({"params": params}, chars_UC, method="word"))
+
+    def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
+        """Returns the log-probability of each word of each text, with its end, given all words before it.
+
+        An end says whether a space follows; behind the last word is one. Long words are scored in pieces. `chars`
+        counts letters and spaces, since that is what is predicted: of several spaces in a row, or other white space,
+        the first. A text longer than the model is read in windows that begin every half window, so that a word has seen
+        all words before it, or at least half a window of them.
+
+        Args:
+          start: whether the first word is scored, too; if not, it is NaN.
+
+        Raises:
+          ValueError: `texts` is one string, or `batch_size` is not positive.
+        """
+        texts = checked_texts(texts, batch_size, "score")
+        read = [self._pieces(text) for text in texts]
+        rows = [
+            self._spaced_rows([text[a:b] for a, b in spans], ends)
+            for text, (spans, ends) in zip(texts, read, strict=True)
+        ]
+        longest = self._max_words - 1  # [SEP] stands behind the words
+        parts = [(t, s) for t, rows_WC in enumerate(rows) for s in stretches(len(rows_WC) + 1, longest)]
+        log_probs = [np.full(len(rows_WC), np.nan, np.float32) for rows_WC in rows]
+        most = rows_a_call(batch_size, longest)
+        lengths = [s.end - s.start + 1 for _, s in parts]
+
+        def started() -> Iterable[tuple[list[int], WordBatch, tuple[jax.Array, ...]]]:
+            for some in of_like_length(lengths, most):
+                sequences = [predicted(rows[parts[n][0]][parts[n][1].start : parts[n][1].end - 1]) for n in some]
+                batch = pack_all(sequences, rounded(max(lengths[n] for n in some), self._max_words), self._buckets)
+                yield some, batch, self._score(self._params, batch)
+
+        for some, batch, found in one_ahead(iter(started())):
+            W = batch.mask_SBW.shape[-1]
+            for bucket, log_probs_1M in zip(batch.masked, jax.device_get(found), strict=True):
+                for m in np.flatnonzero(np.asarray(bucket.labels_SMC)[0].any(axis=-1)).tolist():
+                    row, place = divmod(int(bucket.position_SM[0, m]), W)
+                    t, s = parts[some[row]]
+                    if s.start + place >= s.first:
+                        log_probs[t][s.start + place - 1] = log_probs_1M[0, m]
+        scores = []
+        for text, (spans, ends), found in zip(texts, read, log_probs, strict=True):
+            chars = [b - a + end for (a, b), end in zip(spans, ends, strict=True)]
+            if not start and len(found):
+                found[0] = np.nan
+                chars[0] = 0
+            scores.append(Score([text[a:b] for a, b in spans], spans, found, sum(chars)))
+        return scores
+
+    def generate(
+        self,
+        prompts: Iterable[str],
+        max_new: int = 40,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int | Sequence[int] = 0,
+        batch_size: int = 32,
+    ) -> list[Generation]:
+        """Returns a continuation of each prompt; an empty prompt starts a new text.
+
+        A prompt that does not end in a space ends within a word, which is the first to be written: "walk" may go on as
+        "walked". `Generation.ids` are those of the letters and ends.
+
+        Args:
+          max_new: words to write; the model never ends a text itself.
+          temperature: 0: always takes the likeliest letter; else logits are divided by it before a letter is drawn.
+          top_k: draws among this many likeliest letters; 0: all.
+          top_p: draws among the likeliest letters that together have this probability.
+          seed: one seed, or one for each prompt. The same prompt and seed give the same text, whatever other prompts
+            there are. With one seed, a repeated prompt gets the next seed.
+
+        Raises:
+          ValueError: an argument is out of range, or a prompt leaves no room for `max_new` words.
+        """
+        prompts = checked_texts(prompts, batch_size, "generate")
+        check_settings(max_new, temperature, top_k, top_p)
+        keys = prompt_keys(prompts, seed)
+        room = self._max_words - 1  # beside [CLS]
+        rows, begun = [], []
+        for prompt in prompts:
+            spans, _ = self._pieces(prompt)
+            pieces_WC = self._rows([prompt[a:b] for a, b in spans])
+            ends_inside = bool(spans) and spans[-1][1] == len(prompt)
+            before = len(spans) - ends_inside
+            if before + max_new > room:
+                raise ValueError(
+                    f"max_new={max_new}: the model has room for {room} words, of which the prompt {prompt[:40]!r} "
+                    f"takes {before}"
+                )
+            rows.append(np.concatenate([edges(self._slots)[0], pieces_WC[:before]]))
+            begun.append(pieces_WC[-1] if ends_inside else np.zeros(self._slots, np.uint16))
+        letters_V = np.zeros(self.config.model.vocab_size, bool)
+        letters_V[list(self.vocab.ids.values())] = True
+        arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
+        settings = WritingSettings(*arrays, letters_V)
+        ways = {"places": rounded(max_new, room), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}
+        found: dict[int, Generation] = {}
+        for some in of_like_length([len(rows_WC) for rows_WC in rows], batch_size):
+            filled = np.resize(some, 1 << (len(some) - 1).bit_length())  # few sizes to compile for
+            chars_BWC = left_padded([rows[n] for n in filled], self._max_words)
+            words_BWD, begun_BC = self._vectors(chars_BWC), np.stack([begun[n] for n in filled]).astype(np.int32)
+            written = self._write(
+                self._params, words_BWD, chars_BWC[..., 0] != 0, begun_BC, keys[filled], settings, **ways
+            )
+            letters_BTC, log_probs_BTC = jax.device_get(written)
+            for b, n in enumerate(some):
+                found[n] = self._generation(letters_BTC[b, :max_new], log_probs_BTC[b, :max_new], begun[n])
+        return [found[n] for n in range(len(rows))]
+
+    def texts_of(self, batch: WordBatch) -> list[str]:
+        """Returns the texts of a host batch [1, ...] in which all words are predicted."""
+        W = batch.mask_SBW.shape[-1]
+        words: dict[int, str] = {}
+        for bucket in batch.masked:
+            for m in np.flatnonzero(np.asarray(bucket.labels_SMC)[0].any(axis=-1)).tolist():
+                words[int(bucket.position_SM[0, m])] = self._text(np.asarray(bucket.labels_SMC)[0, m, 1:])
+        places = sorted(words)
+        return ["".join(words[at] for at in places if at // W == row) for row in range(batch.mask_SBW.shape[1])]
+
+    def _pieces(self, text: str) -> tuple[list[tuple[int, int]], list[bool]]:
+        """Returns the spans of the words of a text, long ones in pieces, and for each whether a space follows."""
+        spans = self._splitter.spans(text)
+        spaces = [a[1] < b[0] for a, b in itertools.pairwise(spans)]
+        words, ends = spaced_words([text[a:b] for a, b in spans], [True, *spaces][: len(spans)], self._slots - 2)
+        found, at, span = [], 0, iter(spans)
+        stop = 0
+        for word in words:
+            if at >= stop:
+                at, stop = next(span)
+            found.append((at, at + len(word)))
+            at += len(word)
+        return found, ends
+
+    def _spaced_rows(self, words: list[str], ends: list[bool]) -> np.ndarray:
+        """Returns words with their ends, uint16 [W, C]; see `predicted`."""
+        rows_WC = self._rows(words)
+        count_W = np.minimum(np.count_nonzero(rows_WC, axis=1), self._slots - 1)
+        rows_WC[np.arange(len(rows_WC)), count_W] = np.where(ends, SPACED, JOINED)
+        return rows_WC
+
+    def _vectors(self, chars_BWC: np.ndarray) -> jax.Array:
+        if self.cache is not None:
+            return self.cache.read(self.word_params, chars_BWC)
+        B, W, C = chars_BWC.shape
+        return self._words(self._params, chars_BWC.reshape(B * W, C)).reshape(B, W, -1)
+
+    def _generation(self, letters_TC: np.ndarray, log_probs_TC: np.ndarray, begun_C: np.ndarray) -> Generation:
+        new_TC = letters_TC != 0
+        new_TC[0, : np.count_nonzero(begun_C)] = False  # slot 0 has no letter, so these are the letters that were given
+        return Generation(self._text(letters_TC[new_TC]), letters_TC[new_TC].tolist(), log_probs_TC[new_TC], False)
+
+    def _text(self, ids: np.ndarray) -> str:
+        return "".join(ENDS.get(i, "") if i in ENDS else self.vocab.decode([i]) for i in ids.tolist() if i)
+
+
+def left_padded(rows: Sequence[np.ndarray], limit: int) -> np.ndarray:
+    """Returns words uint16 [B, W, C] padded on the left; W is at most `limit`."""
+    length = rounded(max(map(len, rows)), limit)
+    padded = np.zeros((len(rows), length, rows[0].shape[1]), np.uint16)
+    for n, rows_WC in enumerate(rows):
+        padded[n, length - len(rows_WC) :] = rows_WC
+    return padded

@@ -1,0 +1,268 @@
+"""Tests an HLM that writes, with random parameters: it sees only what is before, and its caches change nothing."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from small_run import small_config
+
+from charlm.core.trees import stack
+from charlm.data.batching import BatchShape, ShardPacker, pack_all
+from charlm.data.forms import SpacedForm, rows_of, spaced_words
+from charlm.families.hlm.config import model_config
+from charlm.families.hlm.keys import validate
+from charlm.families.hlm.writer import HLMForNextWord
+from charlm.families.hlm.writing_loss import summarize, writing_sums
+from charlm.families.hlm.writing_predictor import WritingPredictor
+from charlm.families.hlm.written import predicted
+from charlm.text.chars import JOINED, SPACED, CharVocab
+
+VOCAB = CharVocab(sorted("abcdefghijklmnopqrstuvwxyz.,'"))
+TEXTS = ["the cat sat on a mat", "it's a bewildering town, they said.", "", "supercalifragilistic"]
+
+
+def new_config(tmp_path, **model):
+    config = small_config(tmp_path / "none.txt", tmp_path)
+    config.objective = "next_word"
+    config.model.position = "rotary"
+    config.model.vocab_size = 48
+    config.model.inter_layers = config.model.head_layers = 2
+    config.model.initializer = "lecun"
+    config.model.update(model)
+    validate(config)
+    return config
+
+
+def new_model(config, seed=0):
+    """Returns a model with random parameters, none of them zero."""
+    shape = model_config(config)
+    model = HLMForNextWord(shape)
+    rows = np.zeros((1, shape.char_slots), np.uint16)
+    rows[0, :3] = 5, 8, SPACED
+    params = model.init(jax.random.key(seed), pack_all([predicted(rows)], 4, (shape.char_slots,)))["params"]
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(seed + 1), len(leaves))
+    noisy = [x + 0.1 * jax.random.normal(key, x.shape) for x, key in zip(leaves, keys, strict=True)]
+    return model, jax.tree.unflatten(tree, noisy)
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory):
+    config = new_config(tmp_path_factory.mktemp("writer"))
+    return WritingPredictor(config, VOCAB, new_model(config)[1])
+
+
+def record_rows(text, slots=8):
+    """Returns the words of a text as a record of spaced words holds them."""
+    words = text.replace(".", " .").replace(",", " ,").split(" ")
+    spaces = [word not in (".", ",") for word in words]
+    record, _ = SpacedForm(VOCAB.to_dict(), slots, "none").start().record([len(words)], words, spaces)
+    return rows_of(record, slots)
+
+
+def test_a_record_holds_letters_and_whether_a_space_follows():
+    rows_WC = record_rows("a cat, sat elsewhere.")
+    assert ["".join(map(str, VOCAB.decode(row_C[1:]))) for row_C in rows_WC] == [
+        f"a[{SPACED}]", f"cat[{JOINED}]", f",[{SPACED}]", f"sat[{SPACED}]", f"elsewh[{JOINED}]", f"ere[{JOINED}]",
+        f".[{SPACED}]",
+    ]  # fmt: skip
+
+
+def test_sentences_of_a_record_count_the_pieces_of_long_words():
+    words, spaces = ["a", "bewildering", "cat", "sat"], [True] * 4
+    record, _ = SpacedForm(VOCAB.to_dict(), 8, "none").start().record([2, 2], words, spaces)
+    assert record.sentences.tolist() == [3, 2]
+    assert spaced_words(words, spaces, 6)[0] == ["a", "bewild", "ering", "cat", "sat"]
+
+
+@pytest.mark.parametrize("local", [0, 3])
+@pytest.mark.parametrize("unique", [True, False])
+def test_a_word_is_predicted_from_those_before_it_alone(tmp_path, local, unique):
+    """The logits of a word depend on the words before it and on its letters so far, and on nothing else."""
+    model, params = new_model(new_config(tmp_path, local_words=local, global_every=2))
+    rows_WC = record_rows("the cat sat on a mat and dog ran to every town")
+    W = len(rows_WC)
+    shape = BatchShape(1, 1, 16, (8,), (32,) if unique else (), (32,), (16,), unique_words=unique, room=1)
+
+    def logits(rows_WC):
+        packer = ShardPacker(shape)
+        assert packer.add(predicted(rows_WC))
+        batch = stack([packer.build()])
+        (found,) = model.apply({"params": params}, batch)
+        order = np.argsort(batch.masked[0].position_SM[0][:W])
+        return np.asarray(found)[0][:W][order]
+
+    whole = logits(rows_WC)
+    changed = rows_WC.copy()
+    changed[6, 1:3] = changed[6, 2:0:-1]  # "and" becomes "nad"
+    other = logits(changed)
+    np.testing.assert_allclose(other[:6], whole[:6], atol=1e-5)
+    np.testing.assert_allclose(other[6, 0], whole[6, 0], atol=1e-5)
+    assert np.abs(other[6, 1:3] - whole[6, 1:3]).max() > 1e-2
+    assert (np.abs(other[7:] - whole[7:]).max(axis=(1, 2)) > 1e-4).all()
+
+
+@pytest.mark.parametrize("local", [0, 3])
+def test_scores_do_not_depend_on_batches_and_add_up_to_the_loss(tmp_path, local):
+    config = new_config(tmp_path, local_words=local, global_every=2)
+    model, params = new_model(config)
+    writer = WritingPredictor(config, VOCAB, params)
+    together = writer.score(TEXTS)
+    for text, one in zip(TEXTS, together, strict=True):
+        (alone,) = writer.score([text])
+        np.testing.assert_allclose(alone.log_probs_P, one.log_probs_P, atol=1e-4)
+        assert "".join(one.pieces) == text.replace(" ", "")
+        assert [text[a:b] for a, b in one.offsets] == one.pieces
+        assert one.chars == len(text) + bool(text)
+    rows_WC = writer._spaced_rows(*map(list, ([*"the"], [False, False, True])))
+    sums = writing_sums(model, params, pack_all([predicted(rows_WC)], 8, (8,)), None)
+    (score,) = WritingPredictor(config, VOCAB, params).score(["the"])
+    assert len(score.pieces) == 1
+    own = writing_sums(model, params, pack_all([predicted(record_rows("the"))], 8, (8,)), None)
+    assert summarize(own)["bits_per_char"] == pytest.approx(score.bits_per_char, rel=1e-4)
+    assert float(own.chars) == score.chars == 4
+    assert float(sums.chars) == 4  # three letters and one space, though there are three words
+    assert float(sums.letters) == 6
+
+
+def test_a_text_longer_than_the_window_is_scored_with_half_a_window_before_each_word(writer):
+    words = [w for text in TEXTS for w in text.replace(",", "").replace(".", "").split() if "'" not in w and len(w) < 7]
+    text = " ".join(words * 3)
+    (score,) = writer.score([text])
+    assert len(score.pieces) == 3 * len(words) > 20
+    assert np.isfinite(score.log_probs_P).all()
+    (begun,) = writer.score([" ".join((words * 3)[:14])])
+    np.testing.assert_allclose(score.log_probs_P[:14], begun.log_probs_P, atol=1e-4)
+    (without,) = writer.score([text], start=False)
+    assert np.isnan(without.log_probs_P[0])
+    assert without.chars == score.chars - len(words[0]) - 1
+
+
+def test_what_is_written_is_what_the_scores_say(writer):
+    """Caches of words and letters change nothing: the log-probabilities of what is drawn are those of a new reading."""
+    prompts = ["the cat ", "the cat sat on a m", "", "a "]
+    written = writer.generate(prompts, 5, temperature=1.0, seed=3)
+    for prompt, one in zip(prompts, written, strict=True):
+        assert one.text.count(" ") <= 5
+        text = prompt + one.text
+        pieces = text.removesuffix(" ")
+        (score,) = writer.score([pieces])
+        (before,) = writer.score([prompt.rstrip()]) if prompt.endswith(" ") else (None,)
+        if prompt == "the cat sat on a m":
+            continue
+        known = float(before.log_prob) if before is not None else 0.0
+        joined = one.ids[-1] == JOINED
+        same_words = len(score.pieces) == 5 + (len(before.pieces) if before is not None else 0)
+        if same_words and not joined:
+            assert score.log_prob - known == pytest.approx(float(one.log_probs_T.sum()), abs=1e-3)
+
+
+def test_letters_are_drawn_as_a_whole_reading_predicts_them(writer):
+    """Each letter that the loop takes is the likeliest by the model without any cache, within what a word may have."""
+    (one,) = writer.generate(["the cat "], 4)
+    rows_WC = np.concatenate([record_rows("the cat"), words_of(one.ids)])
+    (found,) = writer._model.apply({"params": writer._params}, batch := pack_all([predicted(rows_WC)], 16, (8,)))
+    allowed_V = np.zeros(48, bool)
+    allowed_V[list(VOCAB.ids.values())] = True
+    log_probs = []
+    for m in np.argsort(batch.masked[0].position_SM[0][: len(rows_WC)])[2:].tolist():
+        labels_C, logits_CV = batch.masked[0].labels_SMC[0, m], np.asarray(found)[0, m]
+        for slot in range(1, np.count_nonzero(labels_C) + 1):
+            may_V = allowed_V & (slot < 7)
+            may_V[[SPACED, JOINED]] = slot > 1
+            assert np.where(may_V, logits_CV[slot - 1], -np.inf).argmax() == labels_C[slot]
+            log_probs.append(jax.nn.log_softmax(logits_CV[slot - 1])[int(labels_C[slot])])
+    np.testing.assert_allclose(one.log_probs_T, log_probs, atol=1e-4)
+
+
+def words_of(ids):
+    """Returns letters and ends as rows of a record of spaced words."""
+    rows, row = [], [5]
+    for i in ids:
+        row.append(i)
+        if i in (SPACED, JOINED):
+            rows.append(np.array(row + [0] * (8 - len(row)), np.uint16))
+            row = [5]
+    assert row == [5], "every word has an end"
+    return np.stack(rows)
+
+
+def test_a_word_begun_is_written_to_its_end(writer):
+    """The letters that are there stay, and the text goes on behind them; their log-probabilities are not counted."""
+    for prompt in ("the ca", "bewild", "the cat sat on a mat"):
+        (one,) = writer.generate([prompt], 3, temperature=1.0)
+        assert len(words_of([*writer._rows([prompt.split()[-1]])[0, 1:][: len(prompt.split()[-1])], *one.ids])) == 3
+        assert len(one.log_probs_T) == len(one.ids)
+        assert (one.log_probs_T < 0).all()
+    whole, begun = writer.generate(["", "t"], 1, temperature=0.0)
+    assert whole.text
+    assert begun.ids[-1] in (SPACED, JOINED)
+
+
+def test_the_same_prompt_and_seed_give_the_same_text_among_any_others(writer):
+    options = {"temperature": 1.0, "top_k": 5, "top_p": 0.9}
+    (alone,) = writer.generate(["the cat "], 4, seed=7, **options)
+    among = writer.generate(["a ", "the cat ", "the cat ", "sat on a mat and "], 4, seed=7, **options)
+    assert among[1].text == alone.text
+    assert among[2].text != alone.text
+    np.testing.assert_allclose(among[1].log_probs_T, alone.log_probs_T, atol=1e-4)
+    assert writer.generate(["the cat "], 4, seed=[8], **options)[0].text == among[2].text
+
+
+def test_without_a_cache_of_words_the_same_is_written(writer, tmp_path):
+    other = WritingPredictor(writer.config, VOCAB, writer._params)
+    other.cache = None
+    assert other.generate(TEXTS[:2], 3)[0].text == writer.generate(TEXTS[:2], 3)[0].text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"max_new": 0}, "max_new=0"),
+        ({"max_new": 16}, "the model has room for 15 words"),
+        ({"temperature": -1.0}, "temperature=-1"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+    ],
+)
+def test_arguments_out_of_range_are_named(writer, arguments, why):
+    with pytest.raises(ValueError, match=why):
+        writer.generate(["the cat "], **arguments)
+
+
+def test_other_abilities_are_refused(writer):
+    assert writer.abilities == ("encode", "score", "generate")
+    with pytest.raises(ValueError, match="fills no gaps: it can encode, score, generate"):
+        writer.fill_mask("the [MASK]")
+
+
+def test_encoded_words_see_only_words_before(writer):
+    (whole,), (begun,) = writer.encode(["the cat sat on a mat"]), writer.encode(["the cat sat"])
+    np.testing.assert_allclose(whole.vectors_WD[:3], begun.vectors_WD, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"position": "disentangled"}, 'expected "rotary"'),
+        ({"wiring": "reference"}, 'expected "paper"'),
+        ({"head_layers": 0}, "expected 1 or more"),
+    ],
+)
+def test_configs_that_cannot_write_are_refused(tmp_path, changes, why):
+    with pytest.raises(ValueError, match=why):
+        new_config(tmp_path, **changes)
+
+
+def test_gradients_do_not_reach_words_behind(tmp_path):
+    """The context of the first words has no gradient to the vectors of later ones."""
+    model, params = new_model(new_config(tmp_path))
+
+    def first(words_BWD):
+        read = lambda model, words_BWD: model.hlm.contextualize(words_BWD, jnp.ones(words_BWD.shape[:2], bool))
+        return model.apply({"params": params}, words_BWD, method=read)[:, :3].sum()
+
+    gradient = jax.grad(first)(jax.random.normal(jax.random.key(0), (1, 6, 16)))
+    assert (np.abs(gradient[:, :3]).max(axis=-1) > 0).all()
+    np.testing.assert_array_equal(gradient[:, 3:], 0)
