@@ -22,7 +22,7 @@ from charlm.families.hlm.shape import batch_shape, masking_of
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loss import WritingSums, summarize, writing_sums
 from charlm.families.hlm.writing_predictor import WritingPredictor
-from charlm.families.hlm.written import SpacedWords
+from charlm.families.hlm.written import ROOM, SpacedWords
 from charlm.families.text_objective import TextObjective
 
 log = logging.getLogger("charlm")
@@ -40,7 +40,7 @@ class NextWords(MaskedCharacters):
     def __init__(self, config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> None:
         """Measures the batch budgets that the config leaves open; see `Objective`."""
         TextObjective.__init__(self, config, data, shards)
-        self.shape = batch_shape(config, data, shards, self.maker(config.seed, hiding=False), room=1)
+        self.shape = batch_shape(config, data, shards, self.maker(config.seed, hiding=False), ROOM)
         self.model = HLMForNextWord(model_config(config))
 
     @staticmethod

@@ -13,7 +13,7 @@ import ml_collections
 import numpy as np
 
 from charlm.core.types import Params
-from charlm.data.batching import edges, pack_all
+from charlm.data.batching import edges, packed, shape_of
 from charlm.data.forms import spaced_words
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import model_config
@@ -21,7 +21,7 @@ from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loop import WritingSettings, word_writer
 from charlm.families.hlm.writing_loss import log_probs_of
-from charlm.families.hlm.written import predicted
+from charlm.families.hlm.written import ROOM, predicted
 from charlm.families.predictor import Generation, Score, checked_texts
 from charlm.families.subword.generation import check_settings, prompt_keys
 from charlm.families.subword.scoring import stretches
@@ -81,7 +81,8 @@ class WritingPredictor(HLMPredictor):
         def started() -> Iterable[tuple[list[int], WordBatch, tuple[jax.Array, ...]]]:
             for some in of_like_length(lengths, most):
                 sequences = [predicted(rows[parts[n][0]][parts[n][1].start : parts[n][1].end - 1]) for n in some]
-                batch = pack_all(sequences, rounded(max(lengths[n] for n in some), self._max_words), self._buckets)
+                width = rounded(max(lengths[n] for n in some), self._max_words)
+                batch = packed(sequences, shape_of(sequences, width, self._buckets, ROOM))
                 yield some, batch, self._score(self._params, batch)
 
         for some, batch, found in one_ahead(iter(started())):

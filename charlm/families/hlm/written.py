@@ -10,6 +10,8 @@ import numpy as np
 from charlm.data.batching import WordSequence, framed
 from charlm.data.pipeline import SentenceMaker
 
+ROOM = 1  # slots behind a word that is read, for its end
+
 
 class SpacedWords(SentenceMaker):
     """Makes sequences of all words of a text, each to be predicted with its end; nothing is masked."""
