@@ -28,12 +28,16 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import pytest
+from long_tests import long_tests
 from remembered import remember_memory, remember_shapes
 
 if TYPE_CHECKING:
     from small_run import Trained
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Programs that do not say which line made each operation are lowered in less time.
+jax.config.update("jax_traceback_in_locations_limit", 0)
+jax.config.update("jax_include_full_tracebacks_in_locations", False)
 remember_shapes()
 remember_memory()
 
@@ -86,11 +90,25 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return BySharedRun(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begins with the files that take longest, so that none of them is left for one worker while the others wait."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begins with the files that take longest, so that none of them is left for one worker while the others wait.
+
+    In a run of all files, tests that take long are marked. Where files or tests are named, all of them are run.
+    """
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        _mark_long(items)
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
+
+
+def _mark_long(items: list[pytest.Item]) -> None:
+    names = {item.nodeid for item in items}
+    if gone := sorted(long_tests() - names):
+        raise pytest.UsageError(f"tests/long_tests.txt: there is no test {gone[0]} ({len(gone)} such lines)")
+    for item in items:
+        if item.nodeid in long_tests():
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
@@ -42,7 +43,8 @@ class WritingPredictor(HLMPredictor):
     ) -> None:
         super().__init__(config, vocab, params, words)
         self.name, self.missing, self.spells = f"{self.name} that writes", {}, False
-        model = HLMForNextWord(model_config(config))
+        # Layers in a loop, or computed anew, have nothing to keep from word to word.
+        model = HLMForNextWord(dataclasses.replace(model_config(config), scan_layers=False, remat=False))
         self._model, self._write = model, word_writer(model)
 
         def log_probs(params: Params, batch: WordBatch) -> tuple[jax.Array, ...]:

@@ -195,6 +195,12 @@ def test_the_same_prompt_and_seed_give_the_same_text_among_any_others(writer):
     assert writer.generate(["the cat "], 4, seed=[8], **options)[0].text == among[2].text
 
 
+def test_a_config_for_long_training_writes_the_same(writer, tmp_path):
+    other = new_config(tmp_path, scan_layers=True, remat=True)
+    found = WritingPredictor(other, VOCAB, writer._params).generate(["the cat "], 3)
+    assert found[0].ids == writer.generate(["the cat "], 3)[0].ids
+
+
 def test_without_a_cache_of_words_the_same_is_written(writer, tmp_path):
     other = WritingPredictor(writer.config, VOCAB, writer._params)
     other.cache = None
