@@ -124,6 +124,7 @@ LOADS_LATE = {
     "charlm.tasks.table": ("charlm.tasks.base:Task",),
     "charlm.families.fusions": ("charlm.nn.fusions:Fusion",),
     "charlm.families.predictor": ("charlm.families.pretrained:from_pretrained",),
+    "charlm.families.hlm.predictor": ("charlm.families.hlm.writing_predictor:WritingPredictor",),  # its subclass
 }
 NEED_JAX = ("jax", "flax", "optax", "orbax", "grain")  # these are JAX, or import it
 # These import by name: the command `charlm` the others, the tables and extras what they are given, configs their files,

@@ -115,7 +115,7 @@ def test_an_installed_family_is_used_and_converted_in_ways_of_its_own(found):
         ("foreign", "error: data.scheme='iob1' is of tagging, but the task is shouting"),
         ("noise", "mobile, misspelling, vowels; did you mean vowels?"),
         ("fusion", "error: model.fusion='gatd' is not one of paper, reference, none, gated; did you mean gated?"),
-        ("family", "error: family='short_hml' is not one of hlm, charbert, characterbert, char2subword, x"
+        ("family", "error: family='short_hml' is not one of hlm, gpt2, charbert, characterbert, char2subword, x"
                    "rayemb, short_hlm; did you mean short_hlm?"),
         ("own key", "error: unknown config key model.agregation; did you mean model.aggregation?"),
         ("own value", "error: aggregation='median': expected word_cls, mean or max"),

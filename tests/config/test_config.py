@@ -75,7 +75,7 @@ def test_a_key_of_several_tables_is_declared_once():
     read = lambda path: declared_anew((room / path).read_text(encoding="utf-8"))
     assert not read("config/pretraining.py") & read("config/finetuning.py")
     families = {name: read(f"families/{name}/keys.py") for name in pretrainable()}
-    assert min(map(len, families.values())) > 2
+    assert min(map(len, families.values())) > 0
     twice = {key for one, other in itertools.combinations(families.values(), 2) for key in one & other}
     assert not twice
 

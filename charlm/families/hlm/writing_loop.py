@@ -99,11 +99,11 @@ def _write(
     config = model.config
     B, C = len(words_BWD), config.char_slots
     mask_BN = jnp.concatenate([mask_BW, jnp.ones((B, places), bool)], axis=1)
-    ones_BC, rows_B = jnp.ones((B, C - 1), bool), jnp.arange(B)
+    ones_BC = jnp.ones((B, C - 1), bool)
 
     def run(kept: Variables, method: str, *inputs: jax.Array) -> tuple[jax.Array, Variables]:
         found, changed = model.apply({"params": params, KEPT: kept}, *inputs, method=method, mutable=[KEPT])
-        return found, changed[KEPT]
+        return found, dict(changed)[KEPT]
 
     def choose(state: _Word, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits_BV = jnp.where(_allowed(state.slot, C, settings)[None], state.logits_BV, -jnp.inf)
@@ -125,7 +125,8 @@ def _write(
         def letter(state: _Word) -> _Word:
             chosen_B, given_B = choose(state, keys_B, first)
             chosen_B = jnp.where(state.ended_B, 0, chosen_B)
-            log_probs_B = jax.nn.log_softmax(state.logits_BV)[rows_B, chosen_B]
+            log_probs_BV = jax.nn.log_softmax(state.logits_BV)
+            log_probs_B = jnp.take_along_axis(log_probs_BV, chosen_B[:, None], axis=-1)[:, 0]
             log_probs_B = jnp.where(state.ended_B | given_B, 0, log_probs_B)
             logits_BV, kept = run(state.kept, "after", chosen_B, ones_BC)
             return _Word(
@@ -145,7 +146,8 @@ def _write(
         keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.step)
         letters_BC, log_probs_BC = one_word(state.context_BD, keys, state.step == 0)
         read_BC = jnp.where(_is_end(letters_BC), 0, letters_BC).at[:, 0].set(WORD_CLS)
-        words_BD = model.apply({"params": params}, read_BC, method="word")
+        # Any: flax does not say what a method returns.
+        words_BD: Any = model.apply({"params": params}, read_BC, method="word")
         context_B1D, kept = run(state.kept, "read", words_BD[:, None], mask_BN)
         written = WrittenWords(
             state.written.letters_BTC.at[:, state.step].set(letters_BC),

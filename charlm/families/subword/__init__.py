@@ -4,15 +4,11 @@ Begin with `bert` and `gpt2`, the models; `layout` and `conversion` read and wri
 `respelled` is a BERT behind a speller.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from charlm.core.keys import Key
 from charlm.families.family import Family
 from charlm.families.options import ModelOption
 
 _HERE = "charlm.families.subword"
-_PRETRAINED = "charlm.families.gpt2"
 # XRayEmb on GPT-2 has it, too.
 LABELLED = ModelOption(
     f"{_HERE}.gpt2:check_labelled",
@@ -31,13 +27,7 @@ LABEL_HEAD = Key(
 )
 
 
-def _family(
-    name: str,
-    title: str,
-    predictor: str = "predictor:SubwordPredictor",
-    pretraining: Mapping[str, Any] | None = None,  # further arguments of `Family`
-    **options: ModelOption,
-) -> Family:
+def _family(name: str, title: str, predictor: str = "predictor:SubwordPredictor", **options: ModelOption) -> Family:
     return Family(
         name=name,
         title=title,
@@ -48,14 +38,8 @@ def _family(
         arrays=f"{_HERE}.arrays:SubwordArrays",
         options=options,
         label_head=LABEL_HEAD,
-        **(pretraining or {}),
     )
 
 
 BERT, ROBERTA = _family("bert", "BERT", "respelled:BertPredictor"), _family("roberta", "RoBERTa")
-GPT2 = _family(
-    "gpt2",
-    "GPT-2",
-    pretraining={"keys": f"{_PRETRAINED}.keys", "objectives": {"": f"{_PRETRAINED}.objective:NextPieces"}},
-    labelled=LABELLED,
-)
+GPT2 = _family("gpt2", "GPT-2", labelled=LABELLED)
