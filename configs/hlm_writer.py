@@ -31,7 +31,7 @@ def tiny(config: ml_collections.ConfigDict) -> None:
     """The sizes and the learning of configs/hlm_base.py:tiny."""
     config.data.max_words = 64
     config.data.batch_size = 16
-    config.data.bucket_slots = (7, 20)
+    config.data.bucket_slots = (4, 6, 9, 13, 20)  # the decoder computes every slot
     config.model.vocab_size = 256
     config.model.hidden = 128
     config.model.heads = 4

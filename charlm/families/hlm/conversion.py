@@ -97,7 +97,8 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
 
 def _writer_rules() -> list[Rule]:
     """Returns the rules of what an HLM that writes has beside its encoder; the names are charlm's own."""
-    table = dense_rules("hlm_model.cls_linear_final", "pooler/dense") + dense_rules("writer.context", "writer/context")
+    table = dense_rules("writer.context", "writer/context")
+    table.append(Rule("ends.weight", "ends/embedding"))
     table.append(Rule("writer.embedder.weight", "writer/embed/table/embedding"))
     table += norm_rules("writer.embedder.norm", "writer/embed/norm")
     table += _encoder("writer.layers", "writer/encoder")

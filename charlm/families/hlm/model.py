@@ -60,6 +60,13 @@ class HLM(nn.Module):
 
     def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> HLMOutput:
         """Returns the states of a batch; see `HLMOutput`."""
+        words_NWD, states = self.words(batch, deterministic)
+        mask_NW = batch.mask_SBW.reshape(words_NWD.shape[:2])
+        context_NWD = self.contextualize(words_NWD, mask_NW, deterministic)
+        return HLMOutput(words_NWD, context_NWD, mask_NW, states[: len(batch.masked)])
+
+    def words(self, batch: WordBatch, deterministic: bool = True) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        """Returns the word vectors r [N, W, D] of a batch, and the character states of each table."""
         masked, states, words = [], [], []
         for whole_SPC, chars_SUC in tables_by_bucket(batch):
             if is_encoded(chars_SUC):
@@ -71,10 +78,7 @@ class HLM(nn.Module):
             states.append(states_SPCD)
             words.append(words_SUD)
         words_SBWD = gather_words(jnp.concatenate(masked + words, axis=1), batch.index_SBW)
-        words_NWD = words_SBWD.reshape(-1, *words_SBWD.shape[2:])
-        mask_NW = batch.mask_SBW.reshape(words_NWD.shape[:2])
-        context_NWD = self.contextualize(words_NWD, mask_NW, deterministic)
-        return HLMOutput(words_NWD, context_NWD, mask_NW, tuple(states[: len(batch.masked)]))
+        return words_SBWD.reshape(-1, *words_SBWD.shape[2:]), tuple(states)
 
     def encode_table(
         self, whole_SPC: jax.Array, chars_SUC: jax.Array, deterministic: bool = True

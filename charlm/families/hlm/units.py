@@ -183,7 +183,15 @@ _READ: dict[str, Literal["first", "all"]] = {
 
 
 def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
-    """Returns the units of a loaded model; see `charlm.families.lookup.units_of`."""
+    """Returns the units of a loaded model; see `charlm.families.lookup.units_of`.
+
+    Raises:
+      ValueError: it is an HLM that writes, which reads words together with the spaces between them.
+    """
+    if pretrained.config.causal:
+        raise ValueError(
+            f"{pretrained.folder} is an HLM that writes: it is not fine-tuned; take one that reads both ways"
+        )
     labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
     read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"
     return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)

@@ -16,10 +16,10 @@ from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.heads import HEAD_EPSILON
 from charlm.families.hlm.model import HLM
-from charlm.nn.embed import CharEmbed, dense, kernel_init, norm_layer
-from charlm.nn.heads import Pooler
+from charlm.nn.embed import CharEmbed, Embed, dense, kernel_init, norm_layer
 from charlm.nn.kernels import product
 from charlm.nn.transformer import Encoder
+from charlm.text.chars import FIRST_CHAR
 
 
 class WordWriter(nn.Module):
@@ -76,8 +76,8 @@ class HLMForNextWord(nn.Module):
 
     def setup(self) -> None:
         self.hlm = HLM(self.config)
+        self.ends = Embed(FIRST_CHAR, self.config.hidden, embedding_init=nn.initializers.zeros)
         self.writer = WordWriter(self.config)
-        self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
     def __call__(self, batch: WordBatch, *, deterministic: bool = True) -> tuple[jax.Array, ...]:
         """Returns for each bucket float32 logits [S, M, C - 1, V] of the words in `masked`, without slot 0.
@@ -85,12 +85,13 @@ class HLMForNextWord(nn.Module):
         A word is predicted from the position before it, which must be of the same text. `labels_SMC` has its letters
         and its end, from slot 1 on.
         """
-        words = (*(bucket.chars_SPC for bucket in batch.masked), *batch.chars)
-        output = self.hlm(batch._replace(chars=words, masked=()), deterministic=deterministic)
-        if self.is_initializing():
-            self.pooler(output.context_NWD[:, 0])  # fine-tuning starts from it, as from that of `HLMForMaskedLM`
+        tables = (*(bucket.chars_SPC for bucket in batch.masked), *batch.chars)
+        words_NWD, _ = self.hlm.words(batch._replace(chars=tables, masked=()), deterministic)
+        mask_NW = batch.mask_SBW.reshape(words_NWD.shape[:2])
+        words_NWD = self._with_ends(words_NWD, ends_of(batch).reshape(mask_NW.shape))
+        context_NWD = self.hlm.contextualize(words_NWD, mask_NW, deterministic)
         S, B, W = batch.index_SBW.shape
-        context_SND = output.context_NWD.reshape(S, B * W, -1)
+        context_SND = context_NWD.reshape(S, B * W, -1)
         return tuple(self._written(context_SND, bucket, deterministic) for bucket in batch.masked)
 
     def _written(self, context_SND: jax.Array, bucket: MaskedWords, deterministic: bool) -> jax.Array:
@@ -102,9 +103,13 @@ class HLMForNextWord(nn.Module):
         logits = self.writer(context_ND, bucket.labels_SMC.reshape(S * M, C)[:, : C - 1], deterministic)
         return logits.reshape(S, M, C - 1, -1)
 
-    def read(self, words_BWD: jax.Array, mask_BN: jax.Array) -> jax.Array:
-        """Returns the context [B, W, D] of words that follow those kept in the collection `KEPT`."""
-        return self.hlm.contextualize(words_BWD, mask_BN)
+    def read(self, words_BWD: jax.Array, ends_BW: jax.Array, mask_BN: jax.Array) -> jax.Array:
+        """Returns the context [B, W, D] of words, with their ends, that follow those in the collection `KEPT`."""
+        return self.hlm.contextualize(self._with_ends(words_BWD, ends_BW), mask_BN)
+
+    def _with_ends(self, words_NWD: jax.Array, ends_NW: jax.Array) -> jax.Array:
+        """Returns word vectors that say whether a space follows: what comes next depends on it."""
+        return words_NWD + self.ends(ends_NW.astype(jnp.int32)).astype(words_NWD.dtype)
 
     def word(self, letters_BC: jax.Array) -> jax.Array:
         """Returns the vectors [B, D] of words that were written; `letters_BC` is as an HLM reads them."""
@@ -117,3 +122,16 @@ class HLMForNextWord(nn.Module):
     def after(self, letter_B: jax.Array, mask_BN: jax.Array) -> jax.Array:
         """See `WordWriter.after`."""
         return self.writer.after(letter_B, mask_BN)
+
+
+def ends_of(batch: WordBatch) -> jax.Array:
+    """Returns the ends of the words in `masked`, `SPACED` or `JOINED`, at their positions, int32 [S, B, W]; else 0."""
+    S, B, W = batch.index_SBW.shape
+    ends_SN = jnp.zeros((S, B * W), jnp.int32)
+    for bucket in batch.masked:
+        labels_SMC = bucket.labels_SMC.astype(jnp.int32)
+        last_SM1 = (labels_SMC != 0).sum(axis=-1, keepdims=True)  # slot 0 has no label
+        end_SM = jnp.take_along_axis(labels_SMC, last_SM1, axis=-1)[..., 0]
+        # The greater, since rows that pad the bucket have position 0 and no end.
+        ends_SN = jax.vmap(lambda ends, at, end: ends.at[at].max(end))(ends_SN, bucket.position_SM, end_SM)
+    return ends_SN.reshape(S, B, W)

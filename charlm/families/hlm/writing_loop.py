@@ -81,6 +81,7 @@ def _write(
     model: HLMForNextWord,
     params: Params,
     words_BWD: jax.Array,
+    ends_BW: jax.Array,
     mask_BW: jax.Array,
     begun_BC: jax.Array,
     keys_B: jax.Array,
@@ -94,6 +95,7 @@ def _write(
 
     Args:
       words_BWD: the vectors of the words before, padded on the left.
+      ends_BW: int32, the ends of these words; 0 at [CLS] and padding.
       begun_BC: the letters from slot 1 on with which the first word begins; 0 behind them.
     """
     config = model.config
@@ -148,7 +150,8 @@ def _write(
         read_BC = jnp.where(_is_end(letters_BC), 0, letters_BC).at[:, 0].set(WORD_CLS)
         # Any: flax does not say what a method returns.
         words_BD: Any = model.apply({"params": params}, read_BC, method="word")
-        context_B1D, kept = run(state.kept, "read", words_BD[:, None], mask_BN)
+        end_B1 = jnp.where(_is_end(letters_BC), letters_BC, 0).max(axis=-1, keepdims=True)
+        context_B1D, kept = run(state.kept, "read", words_BD[:, None], end_B1, mask_BN)
         written = WrittenWords(
             state.written.letters_BTC.at[:, state.step].set(letters_BC),
             state.written.log_probs_BTC.at[:, state.step].set(log_probs_BC),
@@ -156,7 +159,7 @@ def _write(
         return _Text(state.step + 1, kept, context_B1D[:, 0], written)
 
     before = {"hlm": {"inter_word": kept_by_layers(config.inter, B, mask_BN.shape[1])}}
-    context_BWD, kept = run(before, "read", words_BWD, mask_BN)
+    context_BWD, kept = run(before, "read", words_BWD, ends_BW, mask_BN)
     none_BTC = jnp.zeros((B, places, C), jnp.int32)
     nothing = WrittenWords(none_BTC, none_BTC.astype(jnp.float32))
     start = _Text(jnp.int32(0), kept, context_BWD[:, -1], nothing)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import jax
 import ml_collections
@@ -23,9 +24,10 @@ from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loop import WritingSettings, word_writer
 from charlm.families.hlm.writing_loss import log_probs_of
 from charlm.families.hlm.written import ROOM, predicted
-from charlm.families.predictor import Generation, Score, checked_texts
+from charlm.families.predictor import Encoding, Generation, Score, checked_texts
 from charlm.families.subword.generation import check_settings, prompt_keys
 from charlm.families.subword.scoring import stretches
+from charlm.families.views import MOST_SHOWN, Views
 from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
 from charlm.nn.apply import applied
 from charlm.text.chars import JOINED, SPACED, CharVocab
@@ -36,7 +38,7 @@ ENDS = {SPACED: " ", JOINED: ""}
 class WritingPredictor(HLMPredictor):
     """An HLM that writes, with its characters and its word splitter; the arguments are those of `HLMPredictor`."""
 
-    suited = ("encode", "score", "generate")
+    suited = ("score", "generate")
 
     def __init__(
         self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None
@@ -53,6 +55,16 @@ class WritingPredictor(HLMPredictor):
 
         self._score = jax.jit(log_probs)
         self._words = jax.jit(lambda params, chars_UC: model.apply({"params": params}, chars_UC, method="word"))
+
+    def encode(
+        self, texts: Iterable[str], batch_size: int = 32, unit: Literal["words", "pieces"] = "words"
+    ) -> list[Encoding]:
+        """Raises ValueError: words are read with the spaces behind them, and see nothing of what follows."""
+        raise self._refusal("encode")
+
+    def views(self, text: str, most: int = MOST_SHOWN) -> Views:
+        """Raises ValueError, as `encode` does."""
+        raise ValueError(f"a model of the kind {self.name} shows no attention")
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
         """Returns the log-probability of each word of each text, with its end, given all words before it.
@@ -135,9 +147,9 @@ class WritingPredictor(HLMPredictor):
         check_settings(max_new, temperature, top_k, top_p)
         keys = prompt_keys(prompts, seed)
         room = self._max_words - 1  # beside [CLS]
-        rows, begun = [], []
+        rows, ends_of_rows, begun = [], [], []
         for prompt in prompts:
-            spans, _ = self._pieces(prompt)
+            spans, ends = self._pieces(prompt)
             pieces_WC = self._rows([prompt[a:b] for a, b in spans])
             ends_inside = bool(spans) and spans[-1][1] == len(prompt)
             before = len(spans) - ends_inside
@@ -147,6 +159,7 @@ class WritingPredictor(HLMPredictor):
                     f"takes {before}"
                 )
             rows.append(np.concatenate([edges(self._slots)[0], pieces_WC[:before]]))
+            ends_of_rows.append(np.array([0, *np.where(ends[:before], SPACED, JOINED)], np.int32))
             begun.append(pieces_WC[-1] if ends_inside else np.zeros(self._slots, np.uint16))
         letters_V = np.zeros(self.config.model.vocab_size, bool)
         letters_V[list(self.vocab.ids.values())] = True
@@ -157,10 +170,10 @@ class WritingPredictor(HLMPredictor):
         for some in of_like_length([len(rows_WC) for rows_WC in rows], batch_size):
             filled = np.resize(some, 1 << (len(some) - 1).bit_length())  # few sizes to compile for
             chars_BWC = left_padded([rows[n] for n in filled], self._max_words)
+            ends_BW = left_padded([ends_of_rows[n] for n in filled], self._max_words)
             words_BWD, begun_BC = self._vectors(chars_BWC), np.stack([begun[n] for n in filled]).astype(np.int32)
-            written = self._write(
-                self._params, words_BWD, chars_BWC[..., 0] != 0, begun_BC, keys[filled], settings, **ways
-            )
+            read = words_BWD, ends_BW, chars_BWC[..., 0] != 0
+            written = self._write(self._params, *read, begun_BC, keys[filled], settings, **ways)
             letters_BTC, log_probs_BTC = jax.device_get(written)
             for b, n in enumerate(some):
                 found[n] = self._generation(letters_BTC[b, :max_new], log_probs_BTC[b, :max_new], begun[n])
@@ -213,9 +226,9 @@ class WritingPredictor(HLMPredictor):
 
 
 def left_padded(rows: Sequence[np.ndarray], limit: int) -> np.ndarray:
-    """Returns words uint16 [B, W, C] padded on the left; W is at most `limit`."""
+    """Returns rows [W, ...] of different lengths as one array [B, W, ...] padded on the left; W is at most `limit`."""
     length = rounded(max(map(len, rows)), limit)
-    padded = np.zeros((len(rows), length, rows[0].shape[1]), np.uint16)
-    for n, rows_WC in enumerate(rows):
-        padded[n, length - len(rows_WC) :] = rows_WC
+    padded = np.zeros((len(rows), length, *rows[0].shape[1:]), rows[0].dtype)
+    for n, row in enumerate(rows):
+        padded[n, length - len(row) :] = row
     return padded

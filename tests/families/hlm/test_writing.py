@@ -222,14 +222,32 @@ def test_arguments_out_of_range_are_named(writer, arguments, why):
 
 
 def test_other_abilities_are_refused(writer):
-    assert writer.abilities == ("encode", "score", "generate")
-    with pytest.raises(ValueError, match="fills no gaps: it can encode, score, generate"):
+    assert writer.abilities == ("score", "generate")
+    with pytest.raises(ValueError, match="fills no gaps: it can score, generate"):
         writer.fill_mask("the [MASK]")
 
 
-def test_encoded_words_see_only_words_before(writer):
-    (whole,), (begun,) = writer.encode(["the cat sat on a mat"]), writer.encode(["the cat sat"])
-    np.testing.assert_allclose(whole.vectors_WD[:3], begun.vectors_WD, atol=1e-5)
+def test_vectors_and_attention_are_refused(writer):
+    with pytest.raises(ValueError, match="makes no vectors of texts"):
+        writer.encode(["the cat"])
+    with pytest.raises(ValueError, match="shows no attention"):
+        writer.views("the cat")
+
+
+def test_what_follows_depends_on_whether_a_space_does(tmp_path):
+    """The end of a word changes the logits of the words behind it, and of none before."""
+    model, params = new_model(new_config(tmp_path))
+    rows_WC = record_rows("the cat sat on a mat")
+
+    def logits(rows_WC):
+        (found,) = model.apply({"params": params}, batch := pack_all([predicted(rows_WC)], 8, (8,)))
+        return np.asarray(found)[0][np.argsort(batch.masked[0].position_SM[0][: len(rows_WC)])]
+
+    whole = logits(rows_WC)
+    rows_WC[2, np.count_nonzero(rows_WC[2]) - 1] = JOINED
+    other = logits(rows_WC)
+    np.testing.assert_allclose(other[:3, :3], whole[:3, :3], atol=1e-5)
+    assert (np.abs(other[3:] - whole[3:]).max(axis=(1, 2)) > 1e-4).all()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from charlm.core import checkpoint as checkpoints
 from charlm.families.hlm.flops import writing_training
 from charlm.families.hlm.writing import NextWords
 from charlm.families.hlm.writing_predictor import WritingPredictor
-from charlm.families.lookup import objective_of
+from charlm.families.lookup import objective_of, units_of
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.predict import main
@@ -99,7 +99,7 @@ def test_all_ways_to_ask_agree(run, capsys):
     predictor = Predictor.from_checkpoint(workdir)
     assert isinstance(predictor, WritingPredictor)
     model = charlm.load(workdir)
-    assert model.abilities == ("encode", "score", "generate")
+    assert model.abilities == ("score", "generate")
     (written,) = predictor.generate(["the cat "], 4)
     assert model.generate("the cat ", 4).text == written.text
     assert main(["generate", f"--checkpoint={workdir}", "--max-new=4", "the cat "]) == 0
@@ -149,6 +149,11 @@ def test_it_is_saved_loaded_and_not_exported(run, tmp_path, capsys):
     with pytest.raises(ValueError, match="the released code has no HLM that writes"):
         pretrained.save_pretrained(tmp_path / "theirs", format="pytorch")
     assert not (tmp_path / "theirs").exists()
+
+
+def test_it_is_not_fine_tuned(run):
+    with pytest.raises(ValueError, match="is an HLM that writes, which is not fine-tuned"):
+        units_of(from_pretrained(run[0]))
 
 
 def test_encoded_words_do_not_say_where_spaces_are(run, tmp_path):
