@@ -38,7 +38,7 @@ RULES: tuple[tuple[str, P], ...] = (
     # Two consecutive matrices can be sharded over "model" by output and then by input, without a gather in between.
     # These matrices have no such partner: sharding one over "model" would gather all its activations.
     (
-        r"(transform|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split|gate)/kernel$|"
+        r"(transform|writer/context|(?<!output_)projection(_\d+)?|pooler/dense|label|linear|split|gate)/kernel$|"
         r"(output|input)_kernel$",
         P("fsdp", None),
     ),
@@ -48,7 +48,8 @@ RULES: tuple[tuple[str, P], ...] = (
     (r"state_kernel$|start_state$|output_projection/kernel$", P()),
     (r"(query|key|value|ffn_in)/bias$", P("model")),
     (
-        r"(norm|attention/output|ffn_out|transform|projection(_\d+)?|pooler/dense|label|linear|split|gate)/bias$|"
+        r"(norm|attention/output|ffn_out|transform|writer/context|projection(_\d+)?|pooler/dense|label|linear|split|gate)"
+        r"/bias$|"
         r"convolution_\d+/bias$|(output|input|state)_bias$|scale$",
         P(),
     ),

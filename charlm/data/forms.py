@@ -149,6 +149,7 @@ class _SpacedEncoder:
 
     def finish(self, stats: CorpusStats) -> None:
         stats.words_cut, stats.chars_unknown = int(self._encoder.words_cut), int(self._encoder.chars_unknown)
+        stats.chars = int(self._encoder.chars_total)  # the records have ends, too
 
 
 @dataclasses.dataclass(frozen=True)

@@ -96,7 +96,7 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
 
 
 def _writer_rules() -> list[Rule]:
-    """Returns the rules of what an HLM that writes has beside its encoder; the names are charlm's own."""
+    """Returns the rules of what an HLM that writes has beside its encoder; no file has these names."""
     table = dense_rules("writer.context", "writer/context")
     table.append(Rule("ends.weight", "ends/embedding"))
     table.append(Rule("writer.embedder.weight", "writer/embed/table/embedding"))

@@ -14,7 +14,6 @@ import ml_collections
 
 from charlm.config import flatten, get_config, validate
 from charlm.core.types import Json, JsonObject
-from charlm.families.hlm.config import WRITES
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 
 log = logging.getLogger("charlm")
@@ -174,8 +173,6 @@ def to_theirs(config: ml_collections.ConfigDict, head: str, where: str) -> JsonO
                 f"model.position_buckets={model.position_buckets} (their {POSITION_BUCKETS} buckets do not make the "
                 f"same ones of the distances up to model.{key}={model[key]})"
             )
-    if config.objective == WRITES:
-        wrong.append(f"objective={WRITES!r} (their layers see the words behind a word, too)")
     if wrong:
         raise ValueError(f"{where} cannot be exported, the released code has no such model: {', '.join(wrong)}")
     for note in _notes(config):

@@ -6,8 +6,6 @@ Open it to change how letters are predicted. `writing` trains it, `writing_predi
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -71,7 +69,6 @@ class WordWriter(nn.Module):
 class HLMForNextWord(nn.Module):
     """An HLM with a `WordWriter`; its config is `causal`."""
 
-    scope_name: ClassVar[str] = "hlm"
     config: HLMConfig
 
     def setup(self) -> None:

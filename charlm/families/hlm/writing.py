@@ -5,17 +5,19 @@ The run is that of masked words but for what is read and predicted. Open it to c
 
 from __future__ import annotations
 
+import itertools
 import logging
 from pathlib import Path
 
 import jax
 import ml_collections
 
+from charlm.core import checkpoint as checkpoints
 from charlm.core.types import Params
 from charlm.data.corpus import PreparedData, prepare
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.word_batch import WordBatch
-from charlm.families.hlm.config import model_config
+from charlm.families.hlm.config import WRITES, model_config
 from charlm.families.hlm.flops import writing_training
 from charlm.families.hlm.objective import MaskedCharacters, characters_of_start
 from charlm.families.hlm.shape import batch_shape, masking_of
@@ -23,11 +25,12 @@ from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loss import WritingSums, summarize, writing_sums
 from charlm.families.hlm.writing_predictor import WritingPredictor
 from charlm.families.hlm.written import ROOM, SpacedWords
+from charlm.families.stored import metadata_of
 from charlm.families.text_objective import TextObjective
 
 log = logging.getLogger("charlm")
 
-BEGINNING = 8  # words of held-out text that an example goes on from
+BEGINNING = 8  # words of held-out text, marks among them, that an example goes on from
 WRITTEN = 24  # words that it writes
 
 
@@ -64,6 +67,16 @@ class NextWords(MaskedCharacters):
         """Returns the useful floating-point operations of a step."""
         return writing_training(self.model.config, batch)
 
+    def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
+        """Returns the parameters of another HLM that writes, which must have the same characters."""
+        checkpoint = checkpoints.find(source, key="init_from")
+        learned = metadata_of(checkpoint, self.families)["config"].get("objective", "")
+        if learned != WRITES:
+            raise ValueError(
+                f"init_from: {source} is an HLM of objective={learned!r}; expected one that writes, {WRITES!r}"
+            )
+        return super().load_params(source, abstract_params, fresh)
+
     def loss_sums(self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None) -> WritingSums:
         """Returns the sums of losses and right letters of a micro-batch [S, ...]."""
         return writing_sums(self.model, params, micro_batch, dropout_key)
@@ -86,14 +99,11 @@ class NextWords(MaskedCharacters):
             return
         one: WordBatch = jax.tree.map(lambda x: x[0, :1], batch)
         model = WritingPredictor(self.config, self.data.vocab, params)
-        room = self.config.data.max_words - 1
-        for text in model.texts_of(one)[:count]:
-            words = text.split()
-            begun = " ".join(words[:BEGINNING]) + " "
-            new = min(WRITTEN, room - 2 * BEGINNING)
-            if len(words) < 2 * BEGINNING or new < 1:
-                continue
+        new = min(WRITTEN, self.config.data.max_words - 1 - BEGINNING)
+        known = (text for text in model.texts_of(one) if "[UNK]" not in text)  # what stood there is not in the batch
+        for text in itertools.islice((text for text in known if new > 0), count):
+            begun, rest = model.parted(text, BEGINNING)
             likeliest, drawn = (model.generate([begun], new, temperature=t, seed=self.config.seed) for t in (0.0, 0.8))
-            log.info("text       %s| %s", begun, " ".join(words[BEGINNING : BEGINNING + WRITTEN]))
+            log.info("text       %s| %s", begun, model.parted(rest, new)[0])
             log.info("likeliest  | %s", likeliest[0].text)
             log.info("drawn      | %s", drawn[0].text)

@@ -189,6 +189,12 @@ class WritingPredictor(HLMPredictor):
         places = sorted(words)
         return ["".join(words[at] for at in places if at // W == row) for row in range(batch.mask_SBW.shape[1])]
 
+    def parted(self, text: str, words: int) -> tuple[str, str]:
+        """Returns the first words of a text, with what stands behind them up to the next, and the rest."""
+        spans, _ = self._pieces(text)
+        at = spans[words][0] if words < len(spans) else len(text)
+        return text[:at], text[at:]
+
     def _pieces(self, text: str) -> tuple[list[tuple[int, int]], list[bool]]:
         """Returns the spans of the words of a text, long ones in pieces, and for each whether a space follows."""
         spans = self._splitter.spans(text)
