@@ -89,11 +89,9 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
     generate.add_argument(
-        "--max-new", type=int, default=40, help="most tokens to add; of an HLM, words (default: %(default)s)"
+        "--max-new", type=int, default=40, help="tokens to add; words of an HLM (default: %(default)s)"
     )
-    generate.add_argument(
-        "--temperature", type=float, default=0.0, help="0: always the likeliest token, or letter (default)"
-    )
+    generate.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest (default)")
     generate.add_argument("--top-k", type=int, default=0, help="draw only among this many of them; 0: all (default)")
     generate.add_argument("--top-p", type=float, default=1.0, help="draw among those of this probability (default: 1)")
     generate.add_argument("--seed", type=int, default=0, help="seed of the draws (default: %(default)s)")
