@@ -190,7 +190,7 @@ def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
     """
     if pretrained.config.causal:
         raise ValueError(
-            f"{pretrained.folder} is an HLM that writes: it is not fine-tuned; take one that reads both ways"
+            f"{pretrained.folder} is an HLM that writes, which is not fine-tuned: take one that reads both ways"
         )
     labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
     read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"

@@ -100,6 +100,22 @@ class HLMForNextWord(nn.Module):
         logits = self.writer(context_ND, bucket.labels_SMC.reshape(S * M, C)[:, : C - 1], deterministic)
         return logits.reshape(S, M, C - 1, -1)
 
+    def log_probs(
+        self, words_BWD: jax.Array, ends_BW: jax.Array, mask_BW: jax.Array, labels_BWC: jax.Array
+    ) -> jax.Array:
+        """Returns the log-probability [B, W] of each word given those before it, float32; 0 at the first one.
+
+        Args:
+          words_BWD: the vectors of words, the first of which is [CLS].
+          ends_BW: their ends; `labels_BWC` are their letters and ends, from slot 1 on.
+        """
+        context_BWD = self.read(words_BWD, ends_BW, mask_BW)
+        B, W, C = labels_BWC.shape
+        labels_NC = labels_BWC[:, 1:].astype(jnp.int32).reshape(-1, C)
+        logits_NCV = self.writer(context_BWD[:, :-1].reshape(len(labels_NC), -1), labels_NC[:, : C - 1])
+        found_BW = log_probs_of(logits_NCV, labels_NC[:, 1:]).sum(axis=-1).reshape(B, W - 1)
+        return jnp.pad(found_BW, ((0, 0), (1, 0)))
+
     def read(self, words_BWD: jax.Array, ends_BW: jax.Array, mask_BN: jax.Array) -> jax.Array:
         """Returns the context [B, W, D] of words, with their ends, that follow those in the collection `KEPT`."""
         return self.hlm.contextualize(self._with_ends(words_BWD, ends_BW), mask_BN)
@@ -132,3 +148,14 @@ def ends_of(batch: WordBatch) -> jax.Array:
         # The greater, since rows that pad the bucket have position 0 and no end.
         ends_SN = jax.vmap(lambda ends, at, end: ends.at[at].max(end))(ends_SN, bucket.position_SM, end_SM)
     return ends_SN.reshape(S, B, W)
+
+
+def log_probs_of(logits: jax.Array, labels: jax.Array) -> jax.Array:
+    """Returns the log-probability of every label, float32 [...]; 0 where there is none, which is a label of 0.
+
+    Args:
+      logits: [..., V].
+      labels: int32 [...].
+    """
+    chosen = jnp.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+    return jnp.where(labels != 0, chosen - jax.nn.logsumexp(logits, axis=-1), 0)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from charlm.core.types import Params
 from charlm.data.word_batch import MaskedWords, WordBatch
+from charlm.families.hlm.writer import log_probs_of
 from charlm.nn.apply import applied
 from charlm.text.chars import JOINED
 
@@ -41,13 +42,6 @@ def writing_sums(model: nn.Module, params: Params, batch: WordBatch, dropout_key
     return jax.tree.map(lambda *sums: sum(sums), *buckets)
 
 
-def log_probs_of(logits_SMCV: jax.Array, bucket: MaskedWords) -> jax.Array:
-    """Returns the log-probability of every letter and end of a bucket's words, float32 [S, M, C - 1]; else 0."""
-    labels_SMC = bucket.labels_SMC[..., 1:].astype(jnp.int32)
-    chosen_SMC = jnp.take_along_axis(logits_SMCV, labels_SMC[..., None], axis=-1)[..., 0]
-    return jnp.where(labels_SMC != 0, chosen_SMC - jax.nn.logsumexp(logits_SMCV, axis=-1), 0)
-
-
 def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> WritingSums:
     labels_SMC = bucket.labels_SMC[..., 1:].astype(jnp.int32)
     real_SMC = labels_SMC != 0
@@ -58,7 +52,7 @@ def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> WritingSums:
         return x.sum(dtype=jnp.float32)
 
     return WritingSums(
-        nats=-log_probs_of(logits_SMCV, bucket).sum(),
+        nats=-log_probs_of(logits_SMCV, labels_SMC).sum(),
         letters=count(real_SMC),
         letters_right=count(real_SMC & right_SMC),
         chars=count(real_SMC & (labels_SMC != JOINED)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import jax
@@ -15,24 +15,23 @@ import ml_collections
 import numpy as np
 
 from charlm.core.types import Params
-from charlm.data.batching import edges, packed, shape_of
+from charlm.data.batching import WordSequence, edges
 from charlm.data.forms import spaced_words
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import model_config
 from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loop import WritingSettings, word_writer
-from charlm.families.hlm.writing_loss import log_probs_of
-from charlm.families.hlm.written import ROOM, predicted
+from charlm.families.hlm.written import predicted
 from charlm.families.predictor import Encoding, Generation, Score, checked_texts
 from charlm.families.subword.generation import check_settings, prompt_keys
 from charlm.families.subword.scoring import stretches
 from charlm.families.views import MOST_SHOWN, Views
-from charlm.families.windows import of_like_length, one_ahead, rounded, rows_a_call
-from charlm.nn.apply import applied
+from charlm.families.windows import of_like_length, one_ahead, rounded
 from charlm.text.chars import JOINED, SPACED, CharVocab
 
 ENDS = {SPACED: " ", JOINED: ""}
+HEAD_POSITIONS = 2048  # most words whose letters are predicted at once: 160 MiB of logits with 20 slots and 1,024 ids
 
 
 class WritingPredictor(HLMPredictor):
@@ -49,11 +48,7 @@ class WritingPredictor(HLMPredictor):
         model = HLMForNextWord(dataclasses.replace(model_config(config), scan_layers=False, remat=False))
         self._model, self._write = model, word_writer(model)
 
-        def log_probs(params: Params, batch: WordBatch) -> tuple[jax.Array, ...]:
-            logits = applied(model, {"params": params})(batch)
-            return tuple(log_probs_of(x, y).sum(axis=-1) for x, y in zip(logits, batch.masked, strict=True))
-
-        self._score = jax.jit(log_probs)
+        self._score = jax.jit(lambda params, *read: model.apply({"params": params}, *read, method="log_probs"))
         self._words = jax.jit(lambda params, chars_UC: model.apply({"params": params}, chars_UC, method="word"))
 
     def encode(
@@ -86,27 +81,22 @@ class WritingPredictor(HLMPredictor):
             self._spaced_rows([text[a:b] for a, b in spans], ends)
             for text, (spans, ends) in zip(texts, read, strict=True)
         ]
-        longest = self._max_words - 1  # [SEP] stands behind the words
+        longest = self._max_words - 1  # in training [SEP] stands behind the words
         parts = [(t, s) for t, rows_WC in enumerate(rows) for s in stretches(len(rows_WC) + 1, longest)]
         log_probs = [np.full(len(rows_WC), np.nan, np.float32) for rows_WC in rows]
-        most = rows_a_call(batch_size, longest)
-        lengths = [s.end - s.start + 1 for _, s in parts]
+        lengths = [s.end - s.start for _, s in parts]
+        fits = max(1, min(batch_size, HEAD_POSITIONS // rounded(max(lengths, default=1), longest)))
 
-        def started() -> Iterable[tuple[list[int], WordBatch, tuple[jax.Array, ...]]]:
-            for some in of_like_length(lengths, most):
-                sequences = [predicted(rows[parts[n][0]][parts[n][1].start : parts[n][1].end - 1]) for n in some]
-                width = rounded(max(lengths[n] for n in some), self._max_words)
-                batch = packed(sequences, shape_of(sequences, width, self._buckets, ROOM))
-                yield some, batch, self._score(self._params, batch)
+        def started() -> Iterator[tuple[list[int], jax.Array]]:
+            for some in of_like_length(lengths, fits):
+                read = [predicted(rows[t][s.start : s.end - 1]) for t, s in (parts[n] for n in some)]
+                yield some, self._scored(read, rounded(max(lengths[n] for n in some), longest))
 
-        for some, batch, found in one_ahead(iter(started())):
-            W = batch.mask_SBW.shape[-1]
-            for bucket, log_probs_1M in zip(batch.masked, jax.device_get(found), strict=True):
-                for m in np.flatnonzero(np.asarray(bucket.labels_SMC)[0].any(axis=-1)).tolist():
-                    row, place = divmod(int(bucket.position_SM[0, m]), W)
-                    t, s = parts[some[row]]
-                    if s.start + place >= s.first:
-                        log_probs[t][s.start + place - 1] = log_probs_1M[0, m]
+        for some, found_BW in one_ahead(started()):
+            found_BW = np.asarray(found_BW)
+            for b, n in enumerate(some):
+                t, s = parts[n]  # [CLS] stands in the place of s.start
+                log_probs[t][s.first - 1 : s.end - 1] = found_BW[b, s.first - s.start : s.end - s.start]
         scores = []
         for text, (spans, ends), found in zip(texts, read, log_probs, strict=True):
             chars = [b - a + end for (a, b), end in zip(spans, ends, strict=True)]
@@ -215,6 +205,16 @@ class WritingPredictor(HLMPredictor):
         count_W = np.minimum(np.count_nonzero(rows_WC, axis=1), self._slots - 1)
         rows_WC[np.arange(len(rows_WC)), count_W] = np.where(ends, SPACED, JOINED)
         return rows_WC
+
+    def _scored(self, sequences: Sequence[WordSequence], width: int) -> jax.Array:
+        """Returns the log-probabilities [B, width] of words; [SEP] and rows that fill the batch up say nothing."""
+        rows = 1 << (len(sequences) - 1).bit_length()  # few sizes to compile for
+        chars_BWC, labels_BWC = np.zeros((2, rows, width, self._slots), np.uint16)
+        for b, (chars_WC, labels_WC) in enumerate(sequences):
+            chars_BWC[b, : len(chars_WC) - 1], labels_BWC[b, : len(labels_WC) - 1] = chars_WC[:-1], labels_WC[:-1]
+        last_BW1 = np.count_nonzero(labels_BWC, axis=-1, keepdims=True)  # slot 0 has no label
+        ends_BW = np.take_along_axis(labels_BWC, last_BW1, axis=-1)[..., 0]
+        return self._score(self._params, self._vectors(chars_BWC), ends_BW, chars_BWC[..., 0] != 0, labels_BWC)
 
     def _vectors(self, chars_BWC: np.ndarray) -> jax.Array:
         if self.cache is not None:
