@@ -17,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 LIST = HERE / "long_tests.txt"
-LONG = 3.0  # seconds from which on a test is long
+LONG = 2.0  # seconds from which on a test is long
 ALWAYS = ("golden",)  # parts of the names of tests that are never left out
 
 

@@ -1,7 +1,7 @@
 """The configuration keys that only GPT-2 has; the keys of all families are in `charlm.config.pretraining`.
 
-Open it to add a key or to see which values are allowed. Sections refer to Radford et al., 2019, "Language Models are
-Unsupervised Multitask Learners"; what it leaves open is that of GPT-3 Small (Brown et al., 2020, table 2.1).
+Open it to add a key or to see which values are allowed. "Released" is what Radford et al., 2019, "Language
+Models are Unsupervised Multitask Learners", trained; what it leaves open is that of GPT-3 Small (Brown et al., 2020).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KEYS: dict[str, Key] = {
     "text.tokenizer": TOKENIZER,
     "text.pieces": PIECES.but(50_257,
         "subwords of a vocabulary that is built, byte-level BPE; GPT-2 has as many", least=LEAST_PIECES),
-    "data.max_length": MAX_LENGTH.but(1024, "subwords of a sequence, the token before them included (section 2.3)"),
+    "data.max_length": MAX_LENGTH.but(1024, "subwords of a sequence, the token before them included (released)"),
     "model.layers": LAYERS,
     "model.ffn": FFN,
     "model.max_positions": MAX_POSITIONS.but(1024, least=1),
@@ -40,7 +40,7 @@ KEYS: dict[str, Key] = {
 }  # fmt: skip
 VALUES: JsonObject = {  # GPT-2's defaults of shared keys
     "text.splitter": "rules",  # subwords do not cross its words, much as in GPT-2's own expression
-    "data.batch_size": 512,  # section 2.3
+    "data.batch_size": 512,  # released
     "optim.learning_rate": 6e-4,
     "optim.b2": 0.95,
     "optim.weight_decay": 0.1,

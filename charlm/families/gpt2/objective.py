@@ -1,4 +1,4 @@
-"""GPT-2's pre-training objective: predict each subword from those before it (section 2).
+"""GPT-2's pre-training objective: predict each subword from those before it (Radford et al., 2019).
 
 Open it to see how data, model and loss of GPT-2's pre-training are put together.
 """
