@@ -16,6 +16,7 @@ from charlm.families.hlm.misspelled import ROOM
 from charlm.families.hlm.spelling import SpelledWords
 from charlm.families.lookup import objective_of
 from charlm.families.predictor import Predictor
+from charlm.families.pretrained import from_pretrained
 from charlm.predict import main
 
 TEXTS = ["the cta sat on teh mat", "http://cta.org 3.14", ""]
@@ -81,6 +82,13 @@ def test_candidates_are_scored_as_the_model_spells_them(speller):
     for one in together:
         slots = min(one.span[1] - one.span[0] + ROOM, 7)
         np.testing.assert_allclose(one.log_probs_CV[:slots], alone[one.span][:slots], atol=2e-5)
+
+
+def test_an_export_comes_back_as_a_speller(speller, tmp_path):
+    from_pretrained(speller).save_pretrained(tmp_path / "theirs", format="pytorch")
+    there, here = (charlm.load(folder) for folder in (tmp_path / "theirs", speller))
+    assert there.abilities == here.abilities
+    assert there.correct(TEXTS[0], threshold=0.0) == here.correct(TEXTS[0], threshold=0.0)
 
 
 def test_other_models_are_refused_in_one_line(trained, capsys):
