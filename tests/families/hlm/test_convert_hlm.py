@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 from again import again
-from flax import traverse_util
 from flax.traverse_util import flatten_dict
 from golden_cases import VOCAB, case, write_release
 from safetensors.numpy import load_file, save_file
@@ -141,7 +140,7 @@ def test_a_run_of_other_buckets_heads_and_words_comes_back_with_the_same_bytes(t
     for name, value in before.items():
         assert np.asarray(after[name]).tobytes() == np.asarray(value).tobytes(), name
     told, kept = (
-        traverse_util.flatten_dict(checkpoints.read_metadata(checkpoints.find(at))["config"], sep=".")
+        flatten_dict(checkpoints.read_metadata(checkpoints.find(at))["config"], sep=".")
         for at in (trained.workdir, tmp_path / "ours")
     )
     assert {key: kept[key] for key in OWN_KEYS} == {key: told[key] for key in OWN_KEYS}
