@@ -6,15 +6,18 @@ Open it to change what counts as a right word, or which metrics pre-training rep
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from charlm.core.types import Params
-from charlm.data.word_batch import WordBatch
+from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.nn.apply import applied
+
+Sums = TypeVar("Sums")  # a NamedTuple of float32 scalars
 
 
 class MaskedCharSums(NamedTuple):
@@ -35,14 +38,30 @@ def masked_char_sums(
     Args:
       dropout_key: random key of dropout; None: evaluation, without dropout.
     """
+    return summed(model, params, batch, dropout_key, _bucket_sums)
+
+
+def summed(
+    model: nn.Module,
+    params: Params,
+    batch: WordBatch,
+    dropout_key: jax.Array | None,
+    bucket_sums: Callable[[jax.Array, MaskedWords], Sums],
+) -> Sums:
+    """Applies a model that returns logits for each bucket of a micro-batch [S, ...], and adds up sums over buckets.
+
+    Args:
+      dropout_key: random key of dropout; None: evaluation, without dropout.
+      bucket_sums: takes the logits [S, M, C - 1, V] of a bucket, and the bucket.
+    """
     rngs = None if dropout_key is None else {"dropout": dropout_key}
     logits = applied(model, {"params": params}, rngs)(batch, deterministic=dropout_key is None)
-    buckets = [_bucket_sums(x, bucket.labels_SMC[..., 1:]) for x, bucket in zip(logits, batch.masked, strict=True)]
+    buckets = [bucket_sums(x, bucket) for x, bucket in zip(logits, batch.masked, strict=True)]
     return jax.tree.map(lambda *sums: sum(sums), *buckets)
 
 
-def _bucket_sums(logits_SMCV: jax.Array, labels_SMC: jax.Array) -> MaskedCharSums:
-    labels = labels_SMC.astype(jnp.int32)
+def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> MaskedCharSums:
+    labels = bucket.labels_SMC[..., 1:].astype(jnp.int32)
     real = labels != 0
     label_logits = jnp.take_along_axis(logits_SMCV, labels[..., None], axis=-1)[..., 0]
     nats = jax.nn.logsumexp(logits_SMCV, axis=-1) - label_logits

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -77,6 +78,83 @@ def _allowed(slot: jax.Array, slots: int, settings: WritingSettings) -> jax.Arra
     return (settings.letters_V & (slot < slots - 1)) | (_is_end(ids_V) & (slot > 1))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Writing:
+    """What stays the same while texts are written; see `_write`."""
+
+    model: HLMForNextWord
+    params: Params
+    mask_BN: jax.Array
+    begun_BC: jax.Array
+    keys_B: jax.Array
+    settings: WritingSettings
+    greedy: bool
+    cut: bool
+
+    def run(self, kept: Variables, method: str, *inputs: jax.Array) -> tuple[jax.Array, Variables]:
+        """Calls the model with what is kept of earlier positions; returns what it finds, and what is kept then."""
+        variables = {"params": self.params, KEPT: kept}
+        found, changed = self.model.apply(variables, *inputs, method=method, mutable=[KEPT])
+        return found, dict(changed)[KEPT]
+
+    def choose(self, state: _Word, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the next letter of each word, int32 [B], and whether it was given, bool [B]."""
+        slots = self.begun_BC.shape[1]
+        logits_BV = jnp.where(_allowed(state.slot, slots, self.settings)[None], state.logits_BV, -jnp.inf)
+        if self.greedy:
+            chosen_B = jnp.argmax(logits_BV, axis=-1)
+        else:
+            logits_BV = logits_BV / self.settings.temperature
+            logits_BV = cut_tail(logits_BV, self.settings.top_k, self.settings.top_p) if self.cut else logits_BV
+            keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.slot)
+            chosen_B = jax.vmap(jax.random.categorical)(keys, logits_BV)
+        given_B = jnp.where(first, self.begun_BC[:, state.slot], 0)
+        return jnp.where(given_B != 0, given_B, chosen_B).astype(jnp.int32), given_B != 0
+
+    def word(self, context_BD: jax.Array, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the letters of one word in each text, int32 [B, C], and their log-probabilities."""
+        B, C = self.begun_BC.shape
+        ones_BC = jnp.ones((B, C - 1), bool)
+        empty = {"writer": {"encoder": kept_by_layers(self.model.config.writer, B, C - 1)}}
+        logits_BV, kept = self.run(empty, "first", context_BD, ones_BC)
+        none_BC = jnp.zeros((B, C), jnp.int32)
+
+        def letter(state: _Word) -> _Word:
+            chosen_B, given_B = self.choose(state, keys_B, first)
+            chosen_B = jnp.where(state.ended_B, 0, chosen_B)
+            log_probs_BV = jax.nn.log_softmax(state.logits_BV)
+            log_probs_B = jnp.take_along_axis(log_probs_BV, chosen_B[:, None], axis=-1)[:, 0]
+            log_probs_B = jnp.where(state.ended_B | given_B, 0, log_probs_B)
+            logits_BV, kept = self.run(state.kept, "after", chosen_B, ones_BC)
+            return _Word(
+                state.slot + 1,
+                kept,
+                logits_BV,
+                state.letters_BC.at[:, state.slot].set(chosen_B),
+                state.log_probs_BC.at[:, state.slot].set(log_probs_B),
+                state.ended_B | _is_end(chosen_B),
+            )
+
+        start = _Word(jnp.int32(1), kept, logits_BV, none_BC, none_BC.astype(jnp.float32), jnp.zeros(B, bool))
+        word = jax.lax.while_loop(lambda state: (state.slot < C) & ~state.ended_B.all(), letter, start)
+        return word.letters_BC, word.log_probs_BC
+
+    def next_word(self, state: _Text) -> _Text:
+        """Writes one word to each text, and reads it."""
+        keys = jax.vmap(jax.random.fold_in, (0, None))(self.keys_B, state.step)
+        letters_BC, log_probs_BC = self.word(state.context_BD, keys, state.step == 0)
+        read_BC = jnp.where(_is_end(letters_BC), 0, letters_BC).at[:, 0].set(WORD_CLS)
+        # Any: flax does not say what a method returns.
+        words_BD: Any = self.model.apply({"params": self.params}, read_BC, method="word")
+        end_B1 = jnp.where(_is_end(letters_BC), letters_BC, 0).max(axis=-1, keepdims=True)
+        context_B1D, kept = self.run(state.kept, "read", words_BD[:, None], end_B1, self.mask_BN)
+        written = WrittenWords(
+            state.written.letters_BTC.at[:, state.step].set(letters_BC),
+            state.written.log_probs_BTC.at[:, state.step].set(log_probs_BC),
+        )
+        return _Text(state.step + 1, kept, context_B1D[:, 0], written)
+
+
 def _write(
     model: HLMForNextWord,
     params: Params,
@@ -98,72 +176,15 @@ def _write(
       ends_BW: int32, the ends of these words; 0 at [CLS] and padding.
       begun_BC: the letters from slot 1 on with which the first word begins; 0 behind them.
     """
-    config = model.config
-    B, C = len(words_BWD), config.char_slots
+    B, C = begun_BC.shape
     mask_BN = jnp.concatenate([mask_BW, jnp.ones((B, places), bool)], axis=1)
-    ones_BC = jnp.ones((B, C - 1), bool)
-
-    def run(kept: Variables, method: str, *inputs: jax.Array) -> tuple[jax.Array, Variables]:
-        found, changed = model.apply({"params": params, KEPT: kept}, *inputs, method=method, mutable=[KEPT])
-        return found, dict(changed)[KEPT]
-
-    def choose(state: _Word, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        logits_BV = jnp.where(_allowed(state.slot, C, settings)[None], state.logits_BV, -jnp.inf)
-        if greedy:
-            chosen_B = jnp.argmax(logits_BV, axis=-1)
-        else:
-            logits_BV = logits_BV / settings.temperature
-            logits_BV = cut_tail(logits_BV, settings.top_k, settings.top_p) if cut else logits_BV
-            keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.slot)
-            chosen_B = jax.vmap(jax.random.categorical)(keys, logits_BV)
-        given_B = jnp.where(first, begun_BC[:, state.slot], 0)
-        return jnp.where(given_B != 0, given_B, chosen_B).astype(jnp.int32), given_B != 0
-
-    def one_word(context_BD: jax.Array, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
-        empty = {"writer": {"encoder": kept_by_layers(config.writer, B, C - 1)}}
-        logits_BV, kept = run(empty, "first", context_BD, ones_BC)
-        none_BC = jnp.zeros((B, C), jnp.int32)
-
-        def letter(state: _Word) -> _Word:
-            chosen_B, given_B = choose(state, keys_B, first)
-            chosen_B = jnp.where(state.ended_B, 0, chosen_B)
-            log_probs_BV = jax.nn.log_softmax(state.logits_BV)
-            log_probs_B = jnp.take_along_axis(log_probs_BV, chosen_B[:, None], axis=-1)[:, 0]
-            log_probs_B = jnp.where(state.ended_B | given_B, 0, log_probs_B)
-            logits_BV, kept = run(state.kept, "after", chosen_B, ones_BC)
-            return _Word(
-                state.slot + 1,
-                kept,
-                logits_BV,
-                state.letters_BC.at[:, state.slot].set(chosen_B),
-                state.log_probs_BC.at[:, state.slot].set(log_probs_B),
-                state.ended_B | _is_end(chosen_B),
-            )
-
-        start = _Word(jnp.int32(1), kept, logits_BV, none_BC, none_BC.astype(jnp.float32), jnp.zeros(B, bool))
-        word = jax.lax.while_loop(lambda state: (state.slot < C) & ~state.ended_B.all(), letter, start)
-        return word.letters_BC, word.log_probs_BC
-
-    def next_word(state: _Text) -> _Text:
-        keys = jax.vmap(jax.random.fold_in, (0, None))(keys_B, state.step)
-        letters_BC, log_probs_BC = one_word(state.context_BD, keys, state.step == 0)
-        read_BC = jnp.where(_is_end(letters_BC), 0, letters_BC).at[:, 0].set(WORD_CLS)
-        # Any: flax does not say what a method returns.
-        words_BD: Any = model.apply({"params": params}, read_BC, method="word")
-        end_B1 = jnp.where(_is_end(letters_BC), letters_BC, 0).max(axis=-1, keepdims=True)
-        context_B1D, kept = run(state.kept, "read", words_BD[:, None], end_B1, mask_BN)
-        written = WrittenWords(
-            state.written.letters_BTC.at[:, state.step].set(letters_BC),
-            state.written.log_probs_BTC.at[:, state.step].set(log_probs_BC),
-        )
-        return _Text(state.step + 1, kept, context_B1D[:, 0], written)
-
-    before = {"hlm": {"inter_word": kept_by_layers(config.inter, B, mask_BN.shape[1])}}
-    context_BWD, kept = run(before, "read", words_BWD, ends_BW, mask_BN)
+    writing = _Writing(model, params, mask_BN, begun_BC, keys_B, settings, greedy, cut)
+    before = {"hlm": {"inter_word": kept_by_layers(model.config.inter, B, mask_BN.shape[1])}}
+    context_BWD, kept = writing.run(before, "read", words_BWD, ends_BW, mask_BN)
     none_BTC = jnp.zeros((B, places, C), jnp.int32)
     nothing = WrittenWords(none_BTC, none_BTC.astype(jnp.float32))
     start = _Text(jnp.int32(0), kept, context_BWD[:, -1], nothing)
-    return jax.lax.while_loop(lambda state: state.step < settings.max_new, next_word, start).written
+    return jax.lax.while_loop(lambda state: state.step < settings.max_new, writing.next_word, start).written
 
 
 def word_writer(model: HLMForNextWord) -> Callable[..., WrittenWords]:

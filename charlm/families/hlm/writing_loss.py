@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from charlm.core.types import Params
 from charlm.data.word_batch import MaskedWords, WordBatch
+from charlm.families.hlm.loss import summed
 from charlm.families.hlm.writer import log_probs_of
-from charlm.nn.apply import applied
 from charlm.text.chars import JOINED
 
 
@@ -36,10 +36,7 @@ def writing_sums(model: nn.Module, params: Params, batch: WordBatch, dropout_key
     Args:
       dropout_key: random key of dropout; None: evaluation, without dropout.
     """
-    rngs = None if dropout_key is None else {"dropout": dropout_key}
-    logits = applied(model, {"params": params}, rngs)(batch, deterministic=dropout_key is None)
-    buckets = [_bucket_sums(x, bucket) for x, bucket in zip(logits, batch.masked, strict=True)]
-    return jax.tree.map(lambda *sums: sum(sums), *buckets)
+    return summed(model, params, batch, dropout_key, _bucket_sums)
 
 
 def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> WritingSums:
