@@ -41,7 +41,8 @@ def ask_fine_tuned(args: argparse.Namespace) -> tuple[Answerer, int]:
     model.require(args.command)
 
     def tag(texts: list[str]) -> list[JsonObject]:
-        rows = ((t, zip(t.words, t.offsets, t.tags, strict=True)) for t in model.tag(texts))
+        found = model.tag(texts, args.language, args.splitter)
+        rows = ((t, zip(t.words, t.offsets, t.tags, strict=True)) for t in found)
         return [{"words": [{"word": w, "start": a, "end": b, "tag": tag} for w, (a, b), tag in row]} for _, row in rows]
 
     def split(texts: list[str]) -> tuple[list[str], list[str | None]]:

@@ -12,6 +12,7 @@ from charlm.core.reading import read_text
 from charlm.families.corrections import THRESHOLD, check_threshold, counted_words
 from charlm.families.gaps import LENGTH_DIGITS, Length
 from charlm.families.predict_options import add_options
+from charlm.text.words import SPLITTERS, get_splitter
 
 MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while they are ranked
 
@@ -56,36 +57,67 @@ def make_parser(description: str) -> argparse.ArgumentParser:
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     for command in (encode, fill, mend, tag, classify, measure, reply, rank, whole):
         add_options(command)
-    encode.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
-    encode.add_argument(
+    _add_encode(encode)
+    _add_fill_mask(fill)
+    _add_correct(mend)
+    _add_tag(tag)
+    _add_writing(score, generate)
+    near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
+    return parser
+
+
+def _add_encode(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--sentence-only", action="store_true", help="leave the word vectors out")
+    command.add_argument(
         "--unit", choices=("words", "pieces"), default="words", help="what the vectors are of (default: %(default)s)"
     )
-    encode.add_argument(
+    command.add_argument(
         "--stats",
         action="store_true",
         help="say at the end how many words were in the cache, for a model that reads words from their characters",
     )
-    fill.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
-    near.add_argument("--top", type=int, default=5, help="number of subwords (default: %(default)s)")
-    among = fill.add_mutually_exclusive_group()
+
+
+def _add_fill_mask(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--top", type=int, default=5, help="number of words (default: %(default)s)")
+    among = command.add_mutually_exclusive_group()
     among.add_argument(
         "--words",
         help="file of words, one a line, to choose from; none: the frequent ones of the training text that lie "
         "beside the model, or all that it can write",
     )
     among.add_argument("--any", action="store_true", help="choose among all spellings, if the model spells words")
-    fill.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
-    mend.add_argument(
+    command.add_argument("--length", default="auto", help='characters of the word, or "auto" (default)')
+
+
+def _add_correct(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--threshold",
         type=float,
         default=THRESHOLD,
         help="probability from which on a word is corrected; higher: fewer corrections (default: %(default)s)",
     )
-    mend.add_argument(
+    command.add_argument(
         "--words",
         help="file of further known words, one a line, perhaps with a count behind it, beside the frequent ones of the "
         "training text that lie beside the model",
     )
+
+
+def _add_tag(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--format",
+        choices=("json", "conll"),
+        default="json",
+        help="a JSON line a text, or a word and its tag a line, as fine-tuning reads them (default: %(default)s)",
+    )
+    command.add_argument(
+        "--splitter", choices=SPLITTERS, default="rules", help="how texts become words (default: %(default)s)"
+    )
+    command.add_argument("--language", default="en", help="of the splitter spacy (default: %(default)s)")
+
+
+def _add_writing(score: argparse.ArgumentParser, generate: argparse.ArgumentParser) -> None:
     score.add_argument("--no-start", action="store_true", help="do not score the first piece, as the usual loss")
     score.add_argument("--total-only", action="store_true", help="leave the pieces out")
     generate.add_argument(
@@ -95,7 +127,6 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     generate.add_argument("--top-k", type=int, default=0, help="draw only among this many of them; 0: all (default)")
     generate.add_argument("--top-p", type=float, default=1.0, help="draw among those of this probability (default: 1)")
     generate.add_argument("--seed", type=int, default=0, help="seed of the draws (default: %(default)s)")
-    return parser
 
 
 def check(args: argparse.Namespace) -> None:
@@ -111,6 +142,8 @@ def check(args: argparse.Namespace) -> None:
         check_threshold(args.threshold)
     if args.command == "fill-mask":
         word_length(args.length)
+    if args.command == "tag":
+        get_splitter(args.splitter, args.language)
     if args.command == "answer":
         read_text(args.context)
 

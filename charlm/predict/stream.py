@@ -34,13 +34,15 @@ class Asked(NamedTuple):
 Answerer = Callable[[list[Asked]], list[JsonObject]]  # returns an answer for each text, or raises
 
 
-def answer_stream(answer: Answerer, arguments: list[str], size: int, *, readable: bool) -> int:
+def answer_stream(
+    answer: Answerer, arguments: list[str], size: int, written: Callable[[str, JsonObject], str] | None = None
+) -> int:
     """Prints the answers to texts in their order; returns the exit status: 1 if any text could not be answered.
 
     Args:
       arguments: the texts; none: the lines of standard input.
       size: number of texts that are read before they are answered; on a terminal every line is answered at once.
-      readable: whether to print the fills of gaps as tables instead of JSON lines.
+      written: returns what is printed of a text and its answer; None: a JSON line, also of a text that has none.
     """
     status, texts = 0, _texts(arguments)
     if not arguments and sys.stdin.isatty():
@@ -50,10 +52,10 @@ def answer_stream(answer: Answerer, arguments: list[str], size: int, *, readable
             if isinstance(result, str):
                 status = fail(f"{asked.where}: {result}")
                 result = {"error": result}
-            if not readable:
+            if written is None:
                 print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
             elif "error" not in result:
-                print(for_people(asked.text, result))
+                print(written(asked.text, result))
         sys.stdout.flush()
     return status
 
@@ -67,6 +69,11 @@ def for_people(text: str, result: JsonObject) -> str:
         lines += [f"  {fill['score']:.3f}  {fill['word']:<{width}}".rstrip() for fill in gap]
         lines += ["  no word that is known fits"] * (not gap)
     return "\n".join(lines)
+
+
+def as_conll(_: str, result: JsonObject) -> str:
+    """Returns the result of `tag` as fine-tuning reads it: "word<tab>tag" a line, and an empty line at the end."""
+    return "".join(f"{word['word']}\t{word['tag']}\n" for word in result["words"])
 
 
 def _answers(answer: Answerer, chunk: list[Asked]) -> list[JsonObject | str]:

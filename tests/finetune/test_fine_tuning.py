@@ -35,6 +35,7 @@ from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
+from charlm.predict import main as predict
 
 
 @pytest.fixture(autouse=True)
@@ -151,6 +152,24 @@ def test_a_task_is_learned_and_predictions_are_files(learned):
         text = " ".join(example.words)
         for row, word in zip(written, example.words, strict=False):
             assert text[int(row[1]) : int(row[2])] == word
+
+
+def test_tags_of_a_command_are_what_fine_tuning_reads(learned, tmp_path, capsys):
+    texts = ["Ada met #Bob, at noon.", "", "3 cats"]
+    ask = ["tag", f"--model={learned[0]}", "--format=conll", "--splitter=spaces"]
+    assert predict([*ask, *texts]) == 0
+    (tmp_path / "silver.conll").write_text(capsys.readouterr().out)
+    written = read_tagged(str(tmp_path / "silver.conll"))
+    assert [e.words for e in written] == [tuple(t.split()) for t in texts if t]
+    expected = FineTuned.from_checkpoint(learned[0]).tag(texts, splitter="spaces")
+    assert [list(e.tags) for e in written] == [list(t.tags) for t in expected if t.words]
+
+    assert predict([*ask, "a b", "\udcff", "c"]) == 1  # not UTF-8
+    out, err = capsys.readouterr()
+    assert [line.split("\t")[0] for line in out.splitlines()] == ["a", "b", "", "c", ""]
+    assert "text 2" in err
+    with pytest.raises(SystemExit):
+        predict([*ask[:3], "--splitter=letters", "a"])
 
 
 def test_the_head_of_the_paper_does_not_go_out_to_the_released_code(learned, tmp_path):
