@@ -216,14 +216,16 @@ def test_pages_run_as_written(name, tmp_path, monkeypatch, free_port):
         (folder / file).write_text(text, encoding="utf-8")
     for shared in ("configs", "launch"):  # the scripts begin in the folder above their own
         (folder / shared).symlink_to(ROOT / shared)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": "", "MPLBACKEND": "agg"}
+    small = os.environ.get("CHARLM_DOCS") != "full"
+    flags = "--xla_backend_optimization_level=0" if small else ""  # there is little to run: compile fast
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags, "MPLBACKEND": "agg"}
     git = subprocess.run(
         ["git", "rev-parse", "--absolute-git-dir"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     environment |= {"GIT_DIR": git.stdout.strip(), "GIT_WORK_TREE": str(ROOT)} if git.returncode == 0 else {}
     try:
         for one in (*RUN[name].needs, name):
-            run_page(one, folder, environment, os.environ.get("CHARLM_DOCS") != "full", free_port)
+            run_page(one, folder, environment, small, free_port)
     finally:
         stop_what_runs(folder)
 

@@ -31,6 +31,7 @@ from charlm.training.run import optimizer_of
 _State = tuple[Tree, optax.OptState, jax.Array]  # parameters, moments, number of the step
 
 SMOKE: dict[str, Option] = {"hidden": 32, "layers": 1, "heads": 2, "ffn": 48}
+SORTED = 8  # texts of a call whose texts are sorted by length
 MASK_RATE, MASK_SHARE, RANDOM_SHARE = 0.15, 0.8, 0.1  # Devlin et al., section 3.1
 
 
@@ -55,6 +56,16 @@ def subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> tuple[np.ndarray,
     seconds = [second for text in texts for second in sentences(text)[1:]]  # of none or of all
     batch = tokenizer.pad(tokenizer.encode_batch(firsts, seconds or None))
     return batch.ids_BW, batch.mask_BW
+
+
+def sorted_calls(ids_BL: np.ndarray, mask_BL: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yields texts by their length, a few a call, cut to the longest of the call: their numbers, ids and mask."""
+    lengths_B = mask_BL.sum(axis=1)
+    order_B = np.argsort(lengths_B, kind="stable")
+    for begin in range(0, len(order_B), SORTED):
+        chosen = order_B[begin : begin + SORTED]
+        longest = lengths_B[chosen[-1]]
+        yield chosen, ids_BL[chosen, :longest], mask_BL[chosen, :longest]
 
 
 def masked_subwords(tokenizer: SubwordTokenizer, texts: list[str]) -> MaskedSubwords:

@@ -213,17 +213,9 @@ def uses_jax(name: str) -> bool:
     return not PATHS[name].packages
 
 
-def uses_torch(name: str) -> bool:
-    """Says whether a path runs in PyTorch."""
-    return "torch" in PATHS[name].packages
-
-
 def uses_pieces(name: str) -> bool:
     """Says whether a path uses the WordPiece tokenizer: for its pieces, or to normalise words."""
-    return name in ("bert", "bert_unpadded", "hf_bert", "hf_bert_sorted") or PATHS[name].module in (
-        "spelled",
-        "charbert",
-    )
+    return name in ("hf_bert", "hf_bert_sorted") or PATHS[name].module in ("bert", "onnx_peers", "spelled", "charbert")
 
 
 def _jobs(

@@ -40,7 +40,7 @@ READ_BY: dict[str, tuple[str, ...]] = {  # which cases read an option; for other
 READERS = {  # which paths read an option
     "bert_vocab": cases.uses_pieces,
     "hlm_code": lambda name: name == "authors_hlm",
-    "compile": lambda name: cases.uses_torch(name) and name != "hf_bert_sorted",
+    "compile": lambda name: PATHS[name].compiles,
     "profile": cases.uses_jax,
     "attention_kernel": lambda name: PATHS[name].module in ("hlm", "hlm_settings", "bert"),
     "remat": lambda name: name.endswith(REMAT),

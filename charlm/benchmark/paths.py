@@ -41,6 +41,7 @@ class PathInfo:
       ours: whether it is compared with every path that is not `ours`.
       rival: whether the other paths of `ours` are compared with it, too.
       under: a command through which its worker is started.
+      compiles: whether torch.compile is tried.
     """
 
     module: str
@@ -49,10 +50,12 @@ class PathInfo:
     ours: bool = False
     rival: bool = False
     under: tuple[str, ...] = ()
+    compiles: bool = False
 
 
 _BOTH = (INFERENCE, TRAINING)
 _TORCH = ("torch", "transformers")
+_ONNX = (*_TORCH, "onnx", "onnxscript", "onnxruntime")
 REMAT = "_remat"  # the ending of training paths that recompute activations
 PRODUCT = (
     1472,
@@ -72,11 +75,16 @@ PATHS = {
     "bert": PathInfo("bert", (*_BOTH, FULL_MODE, CHARBERT)),
     "bert_unpadded": PathInfo("bert", (INFERENCE,)),
     "characterbert": PathInfo("characterbert", (INFERENCE,)),
-    "hf_bert": PathInfo("peers", _BOTH, _TORCH),
+    "hf_bert": PathInfo("peers", _BOTH, _TORCH, compiles=True),
     "hf_bert_sorted": PathInfo("peers", (INFERENCE,), _TORCH),
-    "canine": PathInfo("peers", (INFERENCE,), _TORCH),
-    "byt5": PathInfo("peers", (INFERENCE,), _TORCH),
-    "authors_hlm": PathInfo("authors", _BOTH, _TORCH),
+    "onnx_bert": PathInfo("onnx_peers", (INFERENCE,), _ONNX),
+    "onnx_bert_sorted": PathInfo("onnx_peers", (INFERENCE,), _ONNX),
+    "onnx_bert_int8": PathInfo("onnx_peers", (INFERENCE,), _ONNX),
+    "onnx_minilm": PathInfo("onnx_peers", (INFERENCE,), _ONNX),
+    "onnx_minilm_int8": PathInfo("onnx_peers", (INFERENCE,), _ONNX),
+    "canine": PathInfo("peers", (INFERENCE,), _TORCH, compiles=True),
+    "byt5": PathInfo("peers", (INFERENCE,), _TORCH, compiles=True),
+    "authors_hlm": PathInfo("authors", _BOTH, _TORCH, compiles=True),
     "policy_all_multi": PathInfo("spelled", (JOINED,), ours=True),
     "policy_none": PathInfo("spelled", (JOINED,)),
     "full_cached": PathInfo("spelled", (FULL_MODE,), ours=True),

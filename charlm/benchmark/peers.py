@@ -7,13 +7,13 @@ model reads texts as its own tokenizer cuts them, padded to the longest text of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
 import transformers
 
-from charlm.benchmark.bert import MaskedSubwords, masked_subwords, subwords
+from charlm.benchmark.bert import MaskedSubwords, masked_subwords, sorted_calls, subwords
 from charlm.benchmark.paths import TRAINING, Job, Runner
 from charlm.benchmark.pytorch import TorchRunner
 from charlm.benchmark.text import sentences
@@ -21,7 +21,6 @@ from charlm.core.types import ModelConfig, Option
 from charlm.text.subwords import SubwordTokenizer
 
 CANINE_CLS, CANINE_SEP, CANINE_PAD = 0xE000, 0xE001, 0  # private code points
-SORTED = 8  # texts of a call whose texts are sorted by length
 BYT5_OFFSET, BYT5_END, BYT5_PAD = 3, 1, 0
 BYT5: dict[str, Option] = {"d_model": 1536, "d_ff": 3968, "d_kv": 64, "num_heads": 12, "num_layers": 18,
                         "feed_forward_proj": "gated-gelu", "vocab_size": 384}  # fmt: skip
@@ -93,10 +92,16 @@ class _Inference(TorchRunner):
         return float(host[1].sum(axis=1).mean()), host[1].shape[1]
 
 
-def _bert_config(job: Job, tokenizer: SubwordTokenizer) -> transformers.BertConfig:
-    """Returns the config of BERT-base, with a larger table of positions if texts have more than 512 pieces."""
+def bert_config(
+    job: Job, tokenizer: SubwordTokenizer, shape_of: Mapping[str, Option] | None = None
+) -> transformers.BertConfig:
+    """Returns the config of BERT-base, with a larger table of positions if texts have more than 512 pieces.
+
+    Args:
+      shape_of: fields of a shape other than BERT-base's.
+    """
     longest = max(subwords(tokenizer, texts)[0].shape[1] for texts in job.texts)
-    shape = transformers.BertConfig(**(SMOKE if job.smoke else {}))
+    shape = transformers.BertConfig(**(SMOKE if job.smoke else shape_of or {}))
     shape.vocab_size = max(shape.vocab_size, tokenizer.size)
     shape.max_position_embeddings = max(shape.max_position_embeddings, longest)
     return shape
@@ -108,7 +113,7 @@ class TorchBertInference(_Inference):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._tokenizer = SubwordTokenizer.load(job.tokenizer)
-        self.build(transformers.BertModel, _bert_config(job, self._tokenizer), add_pooling_layer=False)
+        self.build(transformers.BertModel, bert_config(job, self._tokenizer), add_pooling_layer=False)
 
     def tokenise(self, texts: list[str], words: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Runner`."""
@@ -124,17 +129,8 @@ class TorchBertSorted(TorchBertInference):
         with torch.inference_mode():
             return [
                 self.model(input_ids=self.put(ids_BL), attention_mask=self.put(mask_BL).long()).last_hidden_state
-                for ids_BL, mask_BL in self._calls(host)
+                for _, ids_BL, mask_BL in sorted_calls(*host)
             ]
-
-    def _calls(self, host: tuple[np.ndarray, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        ids_BL, mask_BL = host
-        lengths_B = mask_BL.sum(axis=1)
-        order = np.argsort(lengths_B, kind="stable")
-        for begin in range(0, len(order), SORTED):
-            chosen = order[begin : begin + SORTED]
-            longest = lengths_B[chosen[-1]]
-            yield ids_BL[chosen, :longest], mask_BL[chosen, :longest]
 
     def warm(self, host: tuple[np.ndarray, np.ndarray]) -> None:
         """See `TorchRunner`; torch.compile is not tried, since it would compile a program for each length."""
@@ -143,7 +139,7 @@ class TorchBertSorted(TorchBertInference):
 
     def tokens(self, host: tuple[np.ndarray, np.ndarray]) -> tuple[float, int]:
         """See `Runner`."""
-        positions = sum(ids_BL.size for ids_BL, _ in self._calls(host))
+        positions = sum(ids_BL.size for _, ids_BL, _ in sorted_calls(*host))
         return float(host[1].sum(axis=1).mean()), round(positions / len(host[1]))
 
 
@@ -179,7 +175,7 @@ class TorchBertTraining(TorchRunner):
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._tokenizer = SubwordTokenizer.load(job.tokenizer)
-        config = _bert_config(job, self._tokenizer)
+        config = bert_config(job, self._tokenizer)
         model = transformers.BertForMaskedLM._from_config(config, attn_implementation="sdpa")
         self.about["attention"] = model.config._attn_implementation
         self._shell = _MaskedHead(model)

@@ -28,6 +28,8 @@ from charlm.core.types import Json, Tree
 
 T = TypeVar("T")
 
+PRODUCTS = {"onnxruntime": "onnx_peers", "torch": "pytorch"}  # which module times a bare product in a path's library
+
 PROCESS_STATUS = Path("/proc/self/status")
 
 
@@ -80,7 +82,7 @@ def prepare(job: Job) -> tuple[Runner, list[Tree]]:
     for host in hosts:
         runner.forget()
         runner.warm(runner.pack(host))
-    library = "pytorch" if "torch" in PATHS[job.path].packages else "hlm"
+    library = next((module for package, module in PRODUCTS.items() if package in PATHS[job.path].packages), "hlm")
     runner.about["product_gflop"] = importlib.import_module(f"charlm.benchmark.{library}").bare_product(job.dtype)
     return runner, hosts
 

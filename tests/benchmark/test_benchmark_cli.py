@@ -93,7 +93,7 @@ def test_paths_are_measured_side_by_side(capsys, tmp_path):
         (["--case=memory", "--case=parity", "--repeats=3"], "--repeats is read by startup, input_pipeline, inference"),
         (
             ["--case=inference", "--paths", "table", "--bert-vocab=v.txt"],
-            "--bert-vocab is read by bert, bert_unpadded, hf_bert, hf_bert_sorted, and",
+            "--bert-vocab is read by bert, bert_unpadded, hf_bert, hf_bert_sorted, onnx_bert, ",
         ),
         (["--case=inference", "--paths", "table", "--hlm-code=there"], "--hlm-code is read by authors_hlm, and none"),
         (["--case=inference", "--hlm-code=there"], f"none of these is measured: {NO_TORCH}"),

@@ -219,7 +219,7 @@ def test_one_run_has_wall_and_processor_seconds(tmp_path):
 
 
 def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):
-    for package in ("torch", "transformers"):
+    for package in ("torch", "transformers", "onnx", "onnxscript", "onnxruntime"):
         monkeypatch.setitem(sys.modules, package, None)
     names, reasons = choose("inference", (), False, "")
     unpadded = ["cache_cold_unpadded", "cache_warm_unpadded"]
@@ -233,7 +233,8 @@ def test_peers_that_are_not_installed_are_left_out_with_a_reason(monkeypatch):
         "bert_unpadded",
         "characterbert",
     ]
-    assert set(reasons) == {"hf_bert", "hf_bert_sorted", "canine", "byt5", "authors_hlm"}
+    exported = {n for n, info in PATHS.items() if info.module == "onnx_peers"}
+    assert set(reasons) == {"hf_bert", "hf_bert_sorted", "canine", "byt5", "authors_hlm"} | exported
     said = 'torch and transformers are not installed: pip install -e ".[torch]" transformers'
     assert all(why.startswith("torch") and said in why for why in (reasons["hf_bert"], reasons["canine"]))
     assert all("torch" in why and "pip install" in why for why in reasons.values())

