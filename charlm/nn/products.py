@@ -15,18 +15,20 @@ from charlm.core.processor import instruction_sets
 from charlm.nn.kernels import device_count, this_machine
 
 
-def has_matrix_unit() -> bool:
-    """Returns whether this processor multiplies matrices of bfloat16 in a unit of their own (Intel's AMX).
+def multiplies_bfloat16() -> bool:
+    """Returns whether this processor multiplies matrices of bfloat16 faster than those of float32.
 
-    A product of two bfloat16 matrices that is asked for in float32 then takes a third to a fifth of the time of the
-    same in float32. Without such a unit XLA converts bfloat16 first, which is slower than float32. Linux alone tells.
+    Two kinds do: those with a unit for matrices (AMX of Intel's Xeons), and those whose vectors have an instruction for
+    pairs of bfloat16 (AVX512-BF16, as AMD's EPYCs have from the fourth generation on). A product of two bfloat16
+    matrices that is asked for in float32 then takes a third to a fifth of the time of the same in float32, or half of
+    it. Elsewhere XLA converts bfloat16 first, which is slower than float32. Linux alone tells.
     """
-    return "amx_bf16" in instruction_sets()
+    return bool({"amx_bf16", "avx512_bf16"} & instruction_sets())
 
 
 def rounds_for_speed(dtype: DTypeLike) -> bool:
     """Returns whether `matmul` with a dtype is, on a CPU, faster than a product in float32."""
-    return jnp.dtype(dtype) == jnp.bfloat16 and this_machine().platform == "cpu" and has_matrix_unit()
+    return jnp.dtype(dtype) == jnp.bfloat16 and this_machine().platform == "cpu" and multiplies_bfloat16()
 
 
 def _matmul(x: jax.Array, kernel_KN: jax.Array, dtype: DTypeLike) -> jax.Array:

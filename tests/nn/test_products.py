@@ -15,9 +15,9 @@ from charlm.nn.kernels import Machine
 RNG = np.random.default_rng(0)
 
 
-@pytest.fixture(params=[True, False], ids=["matrix unit", "none"])
+@pytest.fixture(params=[True, False], ids=["fast", "converted"])
 def unit(request, monkeypatch) -> bool:
-    monkeypatch.setattr(products, "has_matrix_unit", lambda: request.param)
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: request.param)
     return request.param
 
 
@@ -44,7 +44,7 @@ def test_a_layer_rounds_its_inputs_and_sums_in_float32(unit):
     np.testing.assert_allclose(np.asarray(of_x, np.float32), grad @ rounded(kernel).T, rtol=1e-2, atol=1e-2)
 
 
-def test_only_bfloat16_on_a_processor_with_a_matrix_unit(unit, monkeypatch):
+def test_only_bfloat16_on_a_processor_that_multiplies_it(unit, monkeypatch):
     assert products.rounds_for_speed(jnp.bfloat16) == unit
     assert not products.rounds_for_speed(jnp.float32)
     monkeypatch.setattr(products, "this_machine", lambda: Machine("tpu"))
@@ -56,6 +56,7 @@ def test_only_bfloat16_on_a_processor_with_a_matrix_unit(unit, monkeypatch):
     [
         ("model name\t: Some CPU\nflags\t\t: fpu amx_bf16 avx2\n\nprocessor\t: 1\nflags\t\t: x\n", "Some CPU",
          {"fpu", "amx_bf16", "avx2"}),
+        ("model name\t: Other\nflags\t\t: fpu avx512_bf16\n", "Other", {"fpu", "avx512_bf16"}),
         ("processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd bf16\n", "", {"fp", "asimd", "bf16"}),
         (None, "", set()),
     ],
@@ -71,6 +72,6 @@ def test_what_linux_tells_of_a_processor(told, name, sets, monkeypatch):
     try:
         assert processor.model_name() == name
         assert processor.instruction_sets() == sets
-        assert products.has_matrix_unit() == ("amx_bf16" in sets)
+        assert products.multiplies_bfloat16() == bool({"amx_bf16", "avx512_bf16"} & sets)
     finally:
         processor._first_lines.cache_clear()
