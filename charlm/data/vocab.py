@@ -32,6 +32,7 @@ from charlm.text.chars import CharVocab
 log = logging.getLogger("charlm")
 
 RELEASED = "released"
+BY_BYTES = "bytes"  # of `text.unknown`
 
 
 def load_or_build_vocab(config: ml_collections.ConfigDict, known: CharVocab | None = None) -> CharVocab:
@@ -43,7 +44,8 @@ def load_or_build_vocab(config: ml_collections.ConfigDict, known: CharVocab | No
       known: taken in place of that of the training corpora, if these are not encoded already.
 
     Raises:
-      ValueError: the file is missing or not a vocabulary, or the vocabulary does not fit into `model.vocab_size`.
+      ValueError: the file is missing or not a vocabulary, or the vocabulary does not fit into `model.vocab_size`, or
+        has bytes where `text.unknown` says otherwise, or none.
     """
     encoded = [spec for spec in config.data.train if is_encoded(spec)]
     path, origin = config.text.char_vocab, "data.train" if known is None else "init_from"
@@ -68,6 +70,11 @@ def load_or_build_vocab(config: ml_collections.ConfigDict, known: CharVocab | No
             f"the character vocabulary {path or f'of {origin}'} has {vocab.size} entries, but model.vocab_size is "
             f"{config.model.vocab_size}"
         )
+    if vocab.by_bytes != (config.text.unknown == BY_BYTES):
+        raise ValueError(
+            f"text.unknown={config.text.unknown!r}, but the character vocabulary {path or f'of {origin}'} has "
+            f"{'' if vocab.by_bytes else 'no '}bytes"
+        )
     return vocab
 
 
@@ -81,6 +88,8 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
     with clear_write_errors(root):
         content = [(source.fingerprint(), source.split, source.heldout_fraction) for source in sources]
         settings = [config.text.normalize, config.model.vocab_size, ENCODER_VERSION]
+        by_bytes = config.text.unknown == BY_BYTES
+        settings += [BY_BYTES] * by_bytes
         path = os.path.join(root, f"vocab-{stable_hash(content, settings)[:16]}.json")
 
         def make() -> None:
@@ -89,7 +98,7 @@ def build_char_vocab(sources: Sequence[Source], config: ml_collections.ConfigDic
                 counts = count_chars(sources, config.text.normalize)
             else:
                 counts = _count_spread(sources, config.text.normalize, workers, f"{path}.counts")
-            vocab = CharVocab.build(counts, config.model.vocab_size)
+            vocab = CharVocab.build(counts, config.model.vocab_size, by_bytes)
             vocab.save(path)
             shutil.rmtree(f"{path}.counts", ignore_errors=True)
             log.info("character vocabulary: %d entries of %d distinct characters; %s", vocab.size, len(counts), path)

@@ -8,6 +8,7 @@ it is normalised only on request (`WordEncoder`).
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import unicodedata
@@ -30,27 +31,37 @@ WORD_CLS = 5
 SPACED = 6  # the end of a word that is written, with a space behind it; only in what an HLM predicts, never reads
 JOINED = 7  # the end of one that the next word follows at once
 FIRST_CHAR = 8
+BYTES = 256  # of a vocabulary that spells unknown characters by them: ids FIRST_CHAR to FIRST_CHAR + 255
 
 CHAR_VOCAB_FILE = "char_vocab.json"  # stands beside a model that reads a `CharVocab`
 _SPECIAL_NAMES = {PAD: "", CLS: "[CLS]", SEP: "[SEP]", MASK: "[MASK]", UNK: "[UNK]", WORD_CLS: "[WORD_CLS]"}
 _RELEASED = "released_chars.json"
+_BYTE_IDS = {f"<0x{byte:02X}>": FIRST_CHAR + byte for byte in range(BYTES)}  # named as SentencePiece writes them
 _MAX_ID = 2**16 - 1  # encoded words are uint16
 _MAX_CACHED_WORDS = 2**18
 _MAX_CACHED_LENGTH = 64  # characters; a few huge "words" must not fill the memory
 
 
 class CharVocab:
-    """An immutable map from characters to ids >= FIRST_CHAR; ids may have gaps. Equal maps are equal vocabularies."""
+    """An immutable map from characters to ids >= FIRST_CHAR; ids may have gaps. Equal maps are equal vocabularies.
 
-    __slots__ = ("_chars", "_ids")
+    A vocabulary may begin with the 256 bytes, named <0x00> to <0xFF>: then a character that it lacks is spelled by the
+    bytes of its UTF-8, and none is unknown.
 
-    def __init__(self, chars: Sequence[str]) -> None:
-        """Gives the characters the ids FIRST_CHAR, FIRST_CHAR + 1, ... in their order.
+    Attributes:
+      by_bytes: whether it does.
+    """
+
+    __slots__ = ("_chars", "_ids", "by_bytes")
+
+    def __init__(self, chars: Sequence[str], by_bytes: bool = False) -> None:
+        """Gives the characters the ids FIRST_CHAR, FIRST_CHAR + 1, ... in their order, behind those of bytes if any.
 
         Raises:
           ValueError: an entry is not a single character, or appears twice.
         """
-        self._fill([(char, FIRST_CHAR + index) for index, char in enumerate(chars)], "chars")
+        entries = [*(_BYTE_IDS if by_bytes else ()), *chars]
+        self._fill([(char, FIRST_CHAR + index) for index, char in enumerate(entries)], "chars")
 
     def _fill(self, pairs: Iterable[tuple[str, Json]], source: str) -> None:
         """Checks and stores (character, id) pairs; raises a ValueError that names source, key and value."""
@@ -58,8 +69,10 @@ class CharVocab:
         chars: dict[int, str] = {}
         for char, index in pairs:
             entry = f"{source}: key {char!r}, value {index!r}"
-            if not isinstance(char, str) or len(char) != 1 or unicodedata.category(char) == "Cs":
+            if not isinstance(char, str) or (char not in _BYTE_IDS and not _is_character(char)):
                 raise ValueError(f"{entry}: a key must be a single character")
+            if index != _BYTE_IDS.get(char, index):
+                raise ValueError(f"{entry}: this byte must have id {_BYTE_IDS[char]}")
             if type(index) is not int or not FIRST_CHAR <= index <= _MAX_ID:
                 raise ValueError(f"{entry}: an id must be a whole number from {FIRST_CHAR} to {_MAX_ID}")
             if char in ids:
@@ -70,26 +83,32 @@ class CharVocab:
             chars[index] = char
         self._chars = dict(sorted(chars.items()))
         self._ids = {char: index for index, char in self._chars.items()}
+        found = [name for name in _BYTE_IDS if name in ids]
+        if found and len(found) < BYTES:
+            raise ValueError(f"{source}: {len(found)} of the {BYTES} bytes, from {found[0]} on; expected all or none")
+        self.by_bytes = bool(found)
 
     @classmethod
-    def build(cls, counts: Mapping[str, int], size: int = 1024) -> CharVocab:
+    def build(cls, counts: Mapping[str, int], size: int = 1024, by_bytes: bool = False) -> CharVocab:
         """Builds a vocabulary of the most frequent characters; ids follow frequency, ties are broken by code point.
 
         Args:
           counts: how often each character occurs; whitespace, control characters and lone surrogates are left out.
-          size: number of rows of the character table, including the FIRST_CHAR reserved ids.
+          size: number of rows of the character table, including the FIRST_CHAR reserved ids, and bytes if any.
+          by_bytes: whether characters that find no room are spelled by bytes.
 
         Raises:
           ValueError: `size` leaves no room for a character or exceeds 65,536, or a key is not a single character.
         """
-        if not FIRST_CHAR < size <= _MAX_ID + 1:
-            raise ValueError(f"size of a character vocabulary: expected {FIRST_CHAR + 1} to {_MAX_ID + 1}, got {size}")
+        first = FIRST_CHAR + BYTES * by_bytes
+        if not first < size <= _MAX_ID + 1:
+            raise ValueError(f"size of a character vocabulary: expected {first + 1} to {_MAX_ID + 1}, got {size}")
         for char in counts:
             if len(char) != 1:
                 raise ValueError(f"counts: key {char!r}, value {counts[char]!r}: a key must be a single character")
         kept = [char for char, count in counts.items() if count > 0 and not _excluded(char)]
         kept.sort(key=lambda char: (-counts[char], char))
-        return cls(kept[: size - FIRST_CHAR])
+        return cls(kept[: size - first], by_bytes)
 
     @classmethod
     def from_dict(cls, mapping: Mapping[str, int], source: str = "character vocabulary") -> CharVocab:
@@ -138,13 +157,13 @@ class CharVocab:
 
     @property
     def ids(self) -> Mapping[str, int]:
-        """The read-only map from characters to ids, in order of ids."""
+        """The read-only map from characters, and names of bytes if any, to ids, in order of ids."""
         return MappingProxyType(self._ids)
 
     @property
     def chars(self) -> tuple[str, ...]:
-        """The characters in order of their ids."""
-        return tuple(self._ids)
+        """The characters in order of their ids, without bytes."""
+        return tuple(self._ids)[BYTES * self.by_bytes :]
 
     @property
     def size(self) -> int:
@@ -160,16 +179,48 @@ class CharVocab:
         return hashlib.sha256(json.dumps(list(self._ids.items()), separators=(",", ":")).encode("ascii")).hexdigest()
 
     def encode_word(self, word: str) -> list[int]:
-        """Returns the id of every character of `word`, UNK for unknown ones; adds no special ids, cuts nothing off."""
-        return [self._ids.get(char, UNK) for char in word]
+        """Returns the id of every character of `word`; adds no special ids, cuts nothing off.
+
+        An unknown character becomes its bytes if the vocabulary has these, else UNK.
+        """
+        if not self.by_bytes:
+            return [self._ids.get(char, UNK) for char in word]
+        return [index for char in word for index in self._spelled(char)]
+
+    def _spelled(self, char: str) -> list[int]:
+        """Returns the id of a character, or those of its bytes; of a lone surrogate as the bytes that it would have."""
+        known = self._ids.get(char)
+        return [FIRST_CHAR + byte for byte in char.encode("utf-8", "surrogatepass")] if known is None else [known]
+
+    def encode_beginning(self, word: str, room: int) -> tuple[list[int], bool]:
+        """Returns the ids of as many whole characters of `word` as `room` holds, and whether any are left out."""
+        if not self.by_bytes:
+            return self.encode_word(word[:room]), len(word) > room
+        ids: list[int] = []
+        for char in word:
+            spelled = self._spelled(char)
+            if len(ids) + len(spelled) > room:
+                return ids, True
+            ids += spelled
+        return ids, False
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`.
 
         Special ids appear as [CLS], [MASK] ..., PAD as "", and an id without a character as its number, e.g. [17].
+        Bytes that are no UTF-8 together appear as U+FFFD.
         """
         names = self._chars | _SPECIAL_NAMES
-        return "".join(names.get(int(index), f"[{int(index)}]") for index in ids)
+        if not self.by_bytes:
+            return "".join(names.get(int(index), f"[{int(index)}]") for index in ids)
+        is_byte = lambda index: FIRST_CHAR <= index < FIRST_CHAR + BYTES
+        parts = []
+        for bytes_, run in itertools.groupby(map(int, ids), is_byte):
+            if bytes_:
+                parts.append(bytes(index - FIRST_CHAR for index in run).decode("utf-8", "replace"))
+            else:
+                parts += [names.get(index, f"[{index}]") for index in run]
+        return "".join(parts)
 
     def __eq__(self, other: object) -> bool:
         return self._ids == other._ids if isinstance(other, CharVocab) else NotImplemented
@@ -185,6 +236,10 @@ class _JsonObject(list):
     """The (key, value) pairs of a JSON object; unlike a dict, the list keeps keys that appear twice."""
 
 
+def _is_character(text: str) -> bool:
+    return len(text) == 1 and unicodedata.category(text) != "Cs"
+
+
 def _excluded(char: str) -> bool:
     """Says whether `build` leaves a character out: words hold no whitespace, and controls and surrogates are noise."""
     return char.isspace() or unicodedata.category(char) in ("Cc", "Cs", "Zs")
@@ -195,13 +250,13 @@ class WordEncoder:
 
     Attributes:
       words_total: number of words encoded so far.
-      words_cut: how many of them were longer than char_slots - 1 characters; only their beginning was kept.
-      chars_total: number of ids produced so far.
+      words_cut: how many of them had more than char_slots - 1 ids; only their beginning was kept.
+      chars_total: number of ids produced so far; of a character that is spelled by bytes, that of each.
       chars_unknown: how many of them are UNK.
     """
 
     def __init__(self, vocab: CharVocab, char_slots: int = 20, normalize: str = "none") -> None:
-        """Makes an encoder that keeps at most char_slots - 1 characters of a word.
+        """Makes an encoder that keeps at most char_slots - 1 ids of a word, and no part of a character.
 
         Slot 0 of a word holds WORD_CLS (HLM, section 3.1), which the encoder does not write. `normalize` is "none" or
         "nfc"; it applies to each word by itself, so the offsets of words in the text stay valid.
@@ -251,8 +306,9 @@ class WordEncoder:
         if known is not None:
             return known
         form = self.form(word)
-        ids = self.vocab.encode_word(form[: self.char_slots - 1]) or [UNK]
-        entry = (np.array(ids, np.uint16).tobytes(), len(ids), len(form) >= self.char_slots, ids.count(UNK))
+        ids, cut = self.vocab.encode_beginning(form, self.char_slots - 1)
+        ids = ids or [UNK]  # an empty word, or one without room for the bytes of its first character
+        entry = (np.array(ids, np.uint16).tobytes(), len(ids), cut, ids.count(UNK))
         if len(word) <= _MAX_CACHED_LENGTH:
             if len(self._cache) >= _MAX_CACHED_WORDS:
                 self._cache.clear()

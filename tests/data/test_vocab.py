@@ -49,3 +49,22 @@ def test_vocabulary_of_a_file(config, documents, tmp_path):
     config.model.vocab_size = vocab.size - 1
     with pytest.raises(ValueError, match=rf"has {vocab.size} entries, but model.vocab_size is {vocab.size - 1}"):
         load_or_build_vocab(config)
+
+
+def test_a_vocabulary_of_bytes_is_asked_for(config, documents, tmp_path):
+    config.model.vocab_size = 300
+    plain = load_or_build_vocab(config)
+    config.text.unknown = "bytes"
+    vocab = load_or_build_vocab(config)
+    assert (vocab.by_bytes, plain.by_bytes) == (True, False)
+    assert vocab.chars == plain.chars[: 300 - 8 - 256]
+    config.text.char_vocab = str(tmp_path / "vocab.json")
+    plain.save(config.text.char_vocab)
+    with pytest.raises(
+        ValueError, match=r"text.unknown='bytes', but the character vocabulary .*vocab.json has no bytes"
+    ):
+        load_or_build_vocab(config)
+    config.text.unknown = "symbol"
+    vocab.save(config.text.char_vocab)
+    with pytest.raises(ValueError, match=r"text.unknown='symbol', but the character vocabulary .*vocab.json has bytes"):
+        load_or_build_vocab(config)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from charlm.text import chars as chars_module
@@ -153,6 +153,46 @@ def test_gaps_in_the_ids_count_as_rows():
     assert vocab.size == 21
     assert VOCAB.size == 1009
     assert vocab.decode([PAD, CLS, 8, 20, MASK, UNK, 17, 6, SEP]) == "[CLS]ab[MASK][UNK][17][6][SEP]"
+
+
+def test_unknown_characters_are_spelled_by_their_bytes(tmp_path):
+    vocab = CharVocab.build({"a": 3, "ж": 2, "b": 1}, FIRST_CHAR + 256 + 2, by_bytes=True)
+    assert (vocab.chars, vocab.size, vocab.by_bytes) == (("a", "ж"), FIRST_CHAR + 258, True)
+    first = FIRST_CHAR + 256
+    assert vocab.encode_word("aжb") == [first, first + 1, FIRST_CHAR + ord("b")]
+    assert vocab.encode_word("語") == [FIRST_CHAR + byte for byte in "語".encode()]
+    assert vocab.encode_word("\ud800") == [FIRST_CHAR + byte for byte in b"\xed\xa0\x80"]
+    assert vocab.decode([CLS, first, *vocab.encode_word("語🙂"), SEP]) == "[CLS]a語🙂[SEP]"
+    assert vocab.decode([FIRST_CHAR + 0xE8, first]) == "\ufffda"  # a character that is not whole
+    vocab.save(tmp_path / "chars.json")
+    again = CharVocab.load(tmp_path / "chars.json")
+    assert again == vocab
+    assert again.by_bytes
+    assert again.digest() == vocab.digest() != CharVocab(vocab.chars).digest()
+    assert pickle.loads(pickle.dumps(vocab)).by_bytes
+    with pytest.raises(ValueError, match=f"expected {FIRST_CHAR + 257} to"):
+        CharVocab.build({"a": 1}, FIRST_CHAR + 256, by_bytes=True)
+    some = {name: index for name, index in vocab.ids.items() if name != "<0x41>"}
+    with pytest.raises(ValueError, match="255 of the 256 bytes, from <0x00> on; expected all or none"):
+        CharVocab.from_dict(some)
+    with pytest.raises(ValueError, match=r"key '<0x00>', value 9: this byte must have id 8"):
+        CharVocab.from_dict({"<0x00>": 9})
+
+
+@given(st.text(), st.integers(2, 12))
+def test_bytes_lose_nothing_but_what_is_cut(word, slots):
+    vocab = CharVocab("abж", by_bytes=True)
+    assume(not any("\ud800" <= char <= "\udfff" for char in word))
+    assert vocab.decode(vocab.encode_word(word)) == word
+    encoder = WordEncoder(vocab, slots)
+    lengths, flat = encoder.encode([word])
+    assert lengths.tolist() == [len(flat)]
+    assert len(flat) < slots
+    kept = "" if flat.tolist() == [UNK] else vocab.decode(flat)
+    assert word.startswith(kept)  # whole characters only
+    left = word[len(kept) :]
+    assert encoder.words_cut == (left != "")
+    assert not left or len(vocab.encode_word(kept + left[0])) >= slots
 
 
 @pytest.mark.parametrize(

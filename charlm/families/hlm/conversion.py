@@ -295,7 +295,7 @@ def their_config(file: Path, given: str = "") -> tuple[JsonObject, Path]:
 
 
 def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: str) -> CharVocab:
-    """Returns the character vocabulary, and sets `text.char_vocab` of the config to its origin."""
+    """Returns the character vocabulary, and sets `text.char_vocab` and `text.unknown` of the config to what it is."""
     if not path and (beside / CHAR_VOCAB_FILE).is_file():  # an export of charlm, perhaps with other characters
         path = str(beside / CHAR_VOCAB_FILE)
         log.info("characters from %s", path)
@@ -309,4 +309,5 @@ def _vocab(path: str, beside: Path, config: ml_collections.ConfigDict, where: st
             f"max_codepoint={config.model.vocab_size}; --char-vocab=FILE.json names another"
         )
     config.text.char_vocab = "released" if vocab == CharVocab.released() else ""
+    config.text.unknown = "bytes" if vocab.by_bytes else "symbol"
     return vocab

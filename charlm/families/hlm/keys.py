@@ -29,6 +29,10 @@ KEYS: dict[str, Key] = {
     "spelling.clean": share(0.3, "share of texts without any misspelling"),
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
+    "text.unknown": Key("symbol",
+        'a character that the vocabulary lacks: "symbol", one for all of them (section 3.5), or "bytes", those of its '
+        "UTF-8, a slot each, so that none is unknown",
+        ("symbol", "bytes")),
     "text.char_vocab": CHAR_VOCAB.but(
         meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of init_from or the corpora'),
     "data.max_words": count(512, "words of a sequence, [CLS] and [SEP] included (section 3.5)"),
@@ -103,6 +107,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.char_slots={model.char_slots} must lie in [3, 256]")
     if config.objective == "next_word":
         _validate_writing(config)
+    if config.objective and config.text.unknown == "bytes":
+        raise ValueError(f'text.unknown=bytes: objective={config.objective!r} spells whole characters, expected ""')
     if model.rotary_base <= 1:
         raise ValueError(f"model.rotary_base={model.rotary_base} must be more than 1")
     if config.objective == "spelling" and not (config.spelling.misspelled or config.data.mask_rate):

@@ -116,7 +116,7 @@ class MaskedCharacters(TextObjective):
         self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None
     ) -> Any:  # of the class `sums`, which a subclass may change
         """Returns the sums of losses and hits of a micro-batch [S, ...]."""
-        return masked_char_sums(self.model, params, micro_batch, dropout_key)
+        return masked_char_sums(self.model, params, micro_batch, dropout_key, self.data.vocab.by_bytes)
 
     def summarize(self, sums: Any) -> dict[str, float]:  # as `loss_sums` returns them
         """Returns loss, bits per character and accuracies; see `charlm.families.hlm.loss.summarize`."""
@@ -143,7 +143,7 @@ class MaskedCharacters(TextObjective):
         """Returns the number of characters and the shape of a batch."""
         s = self.shape
         return [
-            f"characters known  {len(self.data.vocab.chars)}",
+            f"characters known  {len(self.data.vocab.chars)}" + ", others by bytes" * self.data.vocab.by_bytes,
             f"batch  {s.shards} shards x {s.sequences} sequences x {s.words} words; buckets of {s.slots} slots hold "
             f"{s.table} distinct words, {s.masked} masked ones, {s.labels} masked positions",
         ]

@@ -53,7 +53,7 @@ from charlm.families.word_tables import with_table
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.nn.probes import probed
-from charlm.text.chars import MASK, WORD_CLS, CharVocab, WordEncoder
+from charlm.text.chars import BYTES, FIRST_CHAR, MASK, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings, read_words
 from charlm.text.words import get_splitter
 
@@ -240,7 +240,7 @@ class HLMPredictor(Predictor):
 
     def frequent_words(self) -> list[str]:
         """Returns every known character as a word, such as punctuation marks, and the words beside the model."""
-        return [*self.vocab.ids, *self._frequent] if self._frequent else []
+        return [*self.vocab.chars, *self._frequent] if self._frequent else []
 
     def known_words(self, words: KnownWords | Iterable[str]) -> WordList:
         """Returns the words that the model has slots and characters for; `fill_mask` and `fill` can rank the list."""
@@ -385,6 +385,8 @@ class HLMPredictor(Predictor):
             if known is not None:
                 found = known.best(log_probs_CV, top)
             else:
+                if self.vocab.by_bytes:  # which might be no UTF-8 together
+                    log_probs_CV[:, FIRST_CHAR : FIRST_CHAR + BYTES] = -np.inf
                 found = [(log_prob, self.vocab.decode(ids)) for log_prob, ids in best_spellings(log_probs_CV, top)]
             fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
         return sorted(fills, key=lambda fill: -fill.score)[:top]

@@ -211,4 +211,6 @@ def _notes(config: ml_collections.ConfigDict) -> list[str]:
         notes.append(
             f"text.splitter={text.splitter}, text.normalize={text.normalize}: their tokenizer splits words its own way"
         )
+    if text.unknown != "symbol":
+        notes.append(f"text.unknown={text.unknown}: their tokenizer reads unknown characters as [UNK]")
     return notes

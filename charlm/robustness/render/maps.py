@@ -30,7 +30,9 @@ def maps(view: View) -> list[Block]:
         found = [_of_levels(view, kinds, model, number, largest) for number, model in enumerate(models)]
     if len(models) == 2 and (gap := _of_gaps(view, kinds, models[0], models[1], largest)):
         found.insert(0, gap)
-    text: list[Inline] = ["The darker a cell, the more; all maps share one scale, the costliest noise is at the top."]
+    text: list[Inline] = [
+        "The stronger the colour, the more; all maps share one scale, the costliest noise is at the top."
+    ]
     if any(row["seen"] for row in view.noise):
         text.append(f" {_SEEN}: the model has met this noise in training.")
     return [text, Grid(found)]

@@ -3,12 +3,14 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from trees import assert_same_trees
 
 from charlm.data.word_batch import MaskedWords, WordBatch
-from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
+from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize, whole_characters
+from charlm.text.chars import CharVocab
 
 V = 11
 
@@ -49,6 +51,7 @@ def naive(logits, batch) -> dict[str, float]:
                     sums["nats"] += math.log(sum(math.exp(v) for v in x)) - x[label]
                     hits.append(max(range(V), key=lambda v, x=x: x[v]) == label)
             sums["chars"] += len(hits)
+            sums["whole"] += len(hits)
             sums["chars_right"] += sum(hits)
             sums["words"] += bool(hits)
             sums["words_right"] += bool(hits) and all(hits)
@@ -105,9 +108,28 @@ def test_dropout_key_reaches_the_model():
 
 
 def test_summary_is_a_mean_over_characters_and_over_words():
-    sums = MaskedCharSums(nats=6.0, chars=4.0, chars_right=3.0, words=2.0, words_right=1.0)
+    sums = MaskedCharSums(nats=6.0, chars=4.0, chars_right=3.0, words=2.0, words_right=1.0, whole=4.0)
     want = {"loss": 1.5, "bits_per_char": 1.5 / math.log(2), "char_accuracy": 0.75, "word_accuracy": 0.5}
     assert summarize(sums) == pytest.approx(want)
+    spelled = summarize(sums._replace(whole=3.0))  # one of the characters takes two bytes
+    assert spelled == pytest.approx(want | {"bits_per_char": 2 / math.log(2)})
+
+
+def test_bytes_that_continue_a_character_are_none_of_their_own():
+    vocab = CharVocab("aж", by_bytes=True)
+    words = ["a", "語", "aж語語", "é!"]
+    ids_WC = np.zeros((len(words), 8), np.uint16)
+    for n, word in enumerate(words):
+        spelled = vocab.encode_word(word)
+        ids_WC[n, : len(spelled)] = spelled
+    begins_WC = np.asarray(whole_characters(jnp.asarray(ids_WC, jnp.int32), True)) & (ids_WC != 0)
+    assert begins_WC.sum(axis=1).tolist() == [1, 1, 4, 2]
+    labels = np.pad(ids_WC, ((0, 0), (1, 0)))[None]
+    batch = WordBatch((), (MaskedWords(None, None, None, labels),), None, None)
+    logits = (np.zeros((1, 4, 8, vocab.size), np.float32),)
+    sums = masked_char_sums(Fixed(), logits, batch, None, True)
+    assert (float(sums.chars), float(sums.whole)) == (1 + 3 + 8 + 3, 8)
+    assert float(masked_char_sums(Fixed(), logits, batch, None).whole) == 15
 
 
 def test_nothing_masked_is_an_error_in_one_line():
