@@ -1,5 +1,6 @@
 """Package of charlm; dependencies are the core, extras are imported only where they are used."""
 
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -39,6 +40,13 @@ EXTRAS = {
     ],
 }
 
+# The files of configs/ are installed as charlm/configs, where --config=configs/NAME.py finds them from any folder. An
+# editable installation finds them in the checkout. For it, a layout that is said to be plain makes setuptools write the
+# path of the checkout, which Python searches last but completely: from the folder above the checkout `import charlm`
+# would otherwise find the folder charlm there, which is no package.
+EDITABLE = "editable_wheel" in sys.argv
+CONFIGS = {} if EDITABLE else {"charlm.configs": "configs"}
+
 setup(
     name="charlm",
     version="0.1.0",
@@ -47,9 +55,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
-    # The files of configs/ are installed as charlm/configs, where --config=configs/NAME.py finds them from any folder.
-    packages=[*find_packages(include=["charlm", "charlm.*"]), "charlm.configs"],
-    package_dir={"charlm.configs": "configs"},
+    packages=[*find_packages(include=["charlm", "charlm.*"]), *CONFIGS],
+    package_dir={"": "."} if EDITABLE else CONFIGS,
     entry_points={"console_scripts": ["charlm=charlm.__main__:main"]},
     package_data={
         "charlm": ["py.typed", "trained/README.md", "trained/*/*", "trained/*/*/*"],

