@@ -12,6 +12,7 @@ or an address in an object store.
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 
 import ml_collections
@@ -20,6 +21,7 @@ from ml_collections import config_flags
 
 from charlm import cli
 from charlm.config import is_fine_tuning
+from charlm.core.interrupts import EXIT_STATUS, left_signals
 from charlm.core.memory import use_one_arena
 from charlm.core.metric_writer import print_metrics
 
@@ -56,8 +58,8 @@ _PROCESS = flags.DEFINE_integer("process", None, "With --multihost: number of th
 _STATUS_IF_STOPPED = flags.DEFINE_integer(
     "status_if_stopped",
     0,
-    "Exit status of a run that a signal stopped, after it has saved. With another one than 0, schedulers such as "
-    "Kubernetes see that the run is not finished.",
+    "Exit status of a run that SIGTERM stopped, after it has saved. With another one than 0, schedulers such as "
+    "Kubernetes see that the run is not finished. After Ctrl-C it is 130.",
     lower_bound=0,
     upper_bound=255,
 )
@@ -92,12 +94,13 @@ def main(config: ml_collections.ConfigDict) -> None:
         hosts.start(*manual)
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
-    with hosts.ending_together():
+    with hosts.ending_together(), left_signals() as left:
         program = fine_tune if is_fine_tuning(config) else pretrain
         with mirrored_by_all(workdir) as folder:
             finished = program(config, folder, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)
-    if not finished and _STATUS_IF_STOPPED.value:  # it is False, or an empty summary
-        sys.exit(_STATUS_IF_STOPPED.value)
+    status = EXIT_STATUS if signal.SIGINT in left else _STATUS_IF_STOPPED.value
+    if not finished and status:  # it is False, or an empty summary
+        sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import signal
 
 import pytest
 from small_run import ROOT, main, on_devices
 
 import charlm.training.stages
 from charlm.config import flatten, load_config_file
+from charlm.training.progress import stop_signal
 
 TINY = f"{ROOT}/configs/hlm_base.py:tiny"
 
@@ -45,6 +47,17 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     assert bits[0] in again.stderr
     other = main(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
     assert_one_error(other, "runs/hlm_base_tiny holds a run of another config: model.inter_ffn is 48, there 32; choose")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+def test_ctrl_c_ends_a_run_with_a_status_that_and_sees(tmp_path, monkeypatch, number, status):
+    def stopped(*_, **__):
+        with stop_signal() as asked:
+            signal.raise_signal(number)
+            return not asked(1)
+
+    monkeypatch.setattr(charlm.training.stages, "train", stopped)
+    assert main(f"--config={TINY}", cwd=tmp_path).returncode == status
 
 
 @pytest.mark.parametrize(("finished", "status"), [(False, 143), (True, 0)])

@@ -176,6 +176,10 @@ def clear_reads(checkpoint: Path) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
             raise
+        if checkpoint.parent.is_dir() and not checkpoint.exists():
+            raise ValueError(
+                f"{checkpoint} was removed while it was read: its run goes on, and keeps few checkpoints; read it again"
+            ) from error
         good = newest_whole(checkpoint.parent, int(checkpoint.name)) if checkpoint.name.isdigit() else None
         hint = "" if good is None else f"; the last good checkpoint before it is step {good}"
         raise ValueError(f"{checkpoint} is damaged or incomplete: {reason(error)}{hint}") from error

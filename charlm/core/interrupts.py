@@ -29,6 +29,7 @@ CLEAN_UP_SECONDS = 3.0  # time for the main thread to remove unfinished files
 
 _terminable = False  # True while SIGTERM raises an exception
 _deferred = False  # True while the main thread handles the signal itself, at the end of a step
+_left: list[int] | None = None  # within `left_signals`: those that were left to a block
 _ending = threading.Lock()  # held by the one thread that prints the message and ends the process
 
 
@@ -89,6 +90,23 @@ def deferred(until_saved: bool = True) -> Iterator[None]:
         yield
     finally:
         _deferred = before
+
+
+@contextmanager
+def left_signals() -> Iterator[list[int]]:
+    """Yields a list that grows by each signal that is left to a `deferred` block, which ends early for it."""
+    global _left
+    before, _left = _left, []
+    try:
+        yield _left
+    finally:
+        _left = before
+
+
+def leave(number: int) -> None:
+    """Notes for `left_signals` that a block is to end early for a signal."""
+    if _left is not None:
+        _left.append(number)
 
 
 @contextmanager

@@ -10,17 +10,17 @@ import re
 from collections.abc import Iterable
 
 ALIKE = 0.6  # likeness from which two names count as similar, from 0 to 1; difflib's own default
+OF_OURS = 0.5  # the same where one of a few names of ours must be meant
 _PLAIN = re.compile(r"[\w.:@+/-]+")  # names that need no quotes
 
 
-def did_you_mean(name: object, choices: Iterable[str], alike: float = 0.0) -> str:
+def did_you_mean(name: object, choices: Iterable[str], alike: float = OF_OURS) -> str:
     """Returns "; did you mean X?" for the choice X that is most similar to a name.
 
     Args:
       name: what was typed.
       choices: the known names; names with spaces and the like are quoted.
-      alike: least likeness of X, from 0 to 1: 0 for a few names of ours, one of which must be meant, `ALIKE` for names
-        in somebody's files.
+      alike: least likeness of X, from 0 to 1: `OF_OURS` for a few names of ours, `ALIKE` for names in somebody's files.
 
     Returns:
       "" if no choice is similar enough.

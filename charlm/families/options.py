@@ -19,9 +19,9 @@ from charlm.core.registry import NAME_RULE
 _FIELDS = ("attention_dropout", "attention_kernel", "compat_reference", "dropout", "dtype", "embed_dropout",
            "label_head", "remat", "scan_layers")  # fmt: skip
 _CONVERT = ("checkpoint", "command", "dtype", "family", "head", "help", "input", "output")
-_PREDICT = ("any", "batch_size", "checkpoint", "command", "context", "file", "help", "length", "max_new", "no_start",
-            "pair", "query", "seed", "sentence_only", "stats", "temperature", "text", "threshold", "top", "top_k",
-            "top_p", "total_only", "unit", "words")  # fmt: skip
+_PREDICT = ("any", "batch_size", "checkpoint", "command", "context", "file", "format", "help", "language", "length",
+            "max_new", "no_start", "pair", "query", "seed", "sentence_only", "splitter", "stats", "temperature", "text",
+            "threshold", "top", "top_k", "top_p", "total_only", "unit", "words")  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -253,25 +253,30 @@ class Loop:
 
     def _report(self, step: int) -> None:
         self._read_sums()
-        course, unit = self._course, self._learning.unit
+        course = self._course
         if not self._since.unreported[-1]:
             log.info("%s  every step since the last line was a spike", course.where(step))
             return
         scalars = self._since.scalars(self._peak) | {"learning_rate": float(np.asarray(course.rate(step - 1)))}
         scalars |= self._count_time(step) | ({"spikes": float(self._spikes.total)} if self._spikes.on else {})
         self._recorder.write(step, course.scalars(step, scalars))
+        log.info("%s  %s  %s", course.where(step), self._learning.progress_line(scalars), self._speed(step, scalars))
+        self._since = SinceReport(self._learning)
+        self._since.start()
+
+    def _speed(self, step: int, scalars: dict[str, float]) -> str:
+        """Returns the part of a progress line on speed and the time that is left."""
+        unit = self._learning.unit
+        if f"{unit}_per_second" not in scalars:
+            return "speed not known yet"
         speed = f"{scalars[f'{unit}_per_second']:,.0f} {unit}/s"
         if scalars["tflops_per_second"]:
             speed += f"  {scalars['tflops_per_second']:.3g} TFLOP/s"
         if "mfu" in scalars:
             speed += f" (MFU {100 * scalars['mfu']:.1f} %)"
-        log.info(
-            "%s  %s  %s  %.0f ms/step  %.1f %% waiting for data  ETA %s",
-            course.where(step), self._learning.progress_line(scalars), speed, scalars["ms_per_step"],
-            100 * scalars["data_wait"], duration(max(course.steps - step, 0) * scalars["ms_per_step"] / 1000),
-        )  # fmt: skip
-        self._since = SinceReport(self._learning)
-        self._since.start()
+        left = duration(max(self._course.steps - step, 0) * scalars["ms_per_step"] / 1000)
+        waiting = f"{100 * scalars['data_wait']:.1f} % waiting for data"
+        return f"{speed}  {scalars['ms_per_step']:.0f} ms/step  {waiting}  ETA {left}"
 
     def _evaluate(self, step: int) -> Judgement:
         paused = time.perf_counter()

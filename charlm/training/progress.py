@@ -95,7 +95,9 @@ class SinceReport:
         self.unreported = [a + b for a, b in zip(self.unreported, added, strict=True)]
 
     def scalars(self, peak: float | None = None) -> dict[str, float]:
-        """Returns the metrics of the window, including the speed; all processes must call it.
+        """Returns the metrics of the window, including the speed if it is known; all processes must call it.
+
+        It is not known of a window whose last step was the first of its shape, which was compiled.
 
         Args:
           peak: peak FLOP/s of all devices together. If it is given and operations are counted, the metrics include
@@ -104,13 +106,15 @@ class SinceReport:
         units, flops = hosts.total(self.units), hosts.total(self.flops)
         seconds = max(time.perf_counter() - self._started, 1e-9)
         *sums, norms, steps = self.unreported
+        found = self._learning.summarize(self._learning.sums(*sums)) | {"grad_norm": norms / steps}
+        if not self.steps:
+            return found
         return (
-            self._learning.summarize(self._learning.sums(*sums))
+            found
             | {
-                "grad_norm": norms / steps,
                 f"{self._learning.unit}_per_second": units / seconds,
                 "tflops_per_second": flops / seconds / 1e12,
-                "ms_per_step": 1000 * seconds / max(self.steps, 1),
+                "ms_per_step": 1000 * seconds / self.steps,
                 "data_wait": self.waited / seconds,
             }
             | ({"mfu": flops / seconds / peak} if peak and flops else {})
@@ -133,6 +137,7 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
 
         def receive(signum: int, frame: FrameType | None) -> None:
             received.append(signum)
+            interrupts.leave(signum)
             signal.signal(signum, before[handled.index(signum)])  # a second one ends the program at once
 
         for number in handled:

@@ -388,7 +388,7 @@ def test_specs():
     [
         ("dorp:0.1", "'dorp' is not one of drop, .*; did you mean drop"),
         ("charbret", "did you mean charbert"),
-        ("", "did you mean"),
+        ("", "noise '' is not one of drop"),
         ("drop:1.1", "'drop': expected a rate from 0 to 1, got 1.1"),
         ("drop:-0.1", "expected a rate from 0 to 1"),
         ("drop:nan", "expected a rate from 0 to 1, got nan"),
