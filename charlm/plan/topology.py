@@ -139,8 +139,10 @@ def check_packages(topology: Topology) -> None:
     if missing(module.partition(".")[0]) or missing(module):
         of_jax = version("jaxlib")  # JAX loads no plugin of another version
         pinned = " ".join(f"{name}=={of_jax}" if name.startswith("jax-") else name for name in packages.split())
+        beside = "" if topology.platform == "gpu" else "; then set JAX_PLATFORMS=cpu where there is no TPU to look for"
         raise ValueError(
             f"--topology={topology.name}: its compiler is not installed (no such chip is needed): pip install {pinned}"
+            + beside
         )
 
 
