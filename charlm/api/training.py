@@ -70,7 +70,6 @@ def finetune(
         workdir = tempfile.mkdtemp(prefix="charlm-")
         log.warning("no workdir given: the run is in %s", workdir)
     folder = Path(workdir) / "rows"
-    folder.mkdir(parents=True, exist_ok=True)
     config.init_from = here(model.path if isinstance(model, Model) else os.fspath(model))
     for part, rows in (("train", train), ("dev", dev)):
         if rows is not None:
@@ -114,6 +113,7 @@ def _file_of(rows: Rows, folder: Path, part: str, config: ml_collections.ConfigD
     if form is None:
         raise ValueError(f"{part}: the task {config.task} takes no rows, only files: give the path of one")
     written = form.file_of(rows, part)
+    folder.mkdir(parents=True, exist_ok=True)  # only once rows are found to be good
     path = folder / f"{part}.{form.ending}"
     write_text(path, written.text)
     config.data.update(written.columns)

@@ -45,8 +45,12 @@ _HEAD_INVALID = 0.3  # a file counts as binary when more of its first lines are 
 BOM = b"\xef\xbb\xbf"
 
 
-def matching_files(spec: str, key: str) -> list[str]:
-    """Returns the sorted files that match a path or glob (copies of objects in a store); ValueError if none does."""
+def matching_files(spec: str, key: str, corpora: bool = False) -> list[str]:
+    """Returns the sorted files that match a path or glob (copies of objects in a store); ValueError if none does.
+
+    Args:
+      corpora: whether the key may also name corpora that are no files, for the message.
+    """
     if is_address(spec):
         return stores.matching(spec, key)
     here = f"(current directory: {os.getcwd()})"
@@ -62,9 +66,10 @@ def matching_files(spec: str, key: str) -> list[str]:
         raise ValueError(f"{key}: no file matches {spec!r} {here}")
     folder, base = os.path.split(path)
     near = did_you_mean(base, os.listdir(folder or ".") if os.path.isdir(folder or ".") else [], ALIKE)
-    if not near:
-        near = did_you_mean(re.split("(?<=:)", spec)[0], ["builtin", "tfds:"], ALIKE)
-    expected = 'expected "builtin", an existing file or glob, or "tfds:NAME[/CONFIG][:SPLIT]"'
+    expected = "expected an existing file or glob"
+    if corpora:
+        near = near or did_you_mean(re.split("(?<=:)", spec)[0], ["builtin", "tfds:"], ALIKE)
+        expected = 'expected "builtin", an existing file or glob, or "tfds:NAME[/CONFIG][:SPLIT]"'
     raise ValueError(f"{key}: {spec!r} does not exist {here}; {expected}{near}")
 
 

@@ -144,7 +144,7 @@ def open_source(
     elif spec.startswith("tfds:"):
         parts, files = tfds_parts(spec, text_key, key)
     else:
-        files = matching_files(spec, key)
+        files = matching_files(spec, key, corpora=True)
         parts = [part for path in files for part in file_parts(path, text_key)]
     if len({part.name for part in parts}) < len(parts):  # files of the same name in several folders
         parts = [dataclasses.replace(part, name=f"{i:05d}-{part.name}") for i, part in enumerate(parts)]

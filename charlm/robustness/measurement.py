@@ -102,7 +102,9 @@ class Measurement:
         depends_on = [self._data_digest, self._words_digest]
         answered = answers(self._subjects, self._examples, clean, noisy, self._words, depends_on, self._cells)
         attacked = self._attacked() + self._attacked_by_recipes()
-        log.info("%d cells were found, %d computed", self._cells.found, self._cells.computed)
+        log.info(
+            "%d cells were found, %d computed (scores and what explains them)", self._cells.found, self._cells.computed
+        )
         return Measured(clean, noisy, sensed, attacked, answered)
 
     def _draws(self, level: Level) -> Iterator[tuple[Noise, int, Subject]]:
