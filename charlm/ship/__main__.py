@@ -7,8 +7,8 @@
 The weights are rounded to bfloat16. The card is made from the files of the run, a report of charlm.robustness, and
 what only its maker knows, which --about names as JSON: "title" (one line), "license", "language" (a list), "limits" (a
 list of sentences), "corpora" ({file of the training data: {"name": ..., "license": ..., "url": ...}}; every file of the
-run has to be there), and if wanted "tags", "datasets" (names on the Hugging Face hub), "base_model" and "made" (how it
-was made, if not by training).
+run has to be there), and if wanted "tags", "datasets" (names on the Hugging Face hub), "base_model" and "made": how it
+was made, if not by training, or by this run alone; "corpora" may then have files of the runs before it.
 """
 
 from __future__ import annotations

@@ -89,11 +89,11 @@ def of_run(checkpoint: Path, metadata: Mapping[str, Json], about: Mapping[str, J
     words = [None] * len(names) if "fine_tuning" in metadata else _words(metadata, len(names))
     if missing := [name for name in names if name not in about["corpora"]]:
         raise ValueError(f"--about: corpora: no word about {', '.join(missing)}, which the model was trained on")
-    if foreign := [name for name in about["corpora"] if name not in names]:
-        raise ValueError(f"--about: corpora: the model was not trained on {', '.join(foreign)}")
-    corpora = [
-        {"file": name, **about["corpora"][name], "words": count} for name, count in zip(names, words, strict=True)
-    ]
+    earlier = [name for name in about["corpora"] if name not in names]
+    if earlier and "made" not in about:  # which tells of the runs before this one
+        raise ValueError(f"--about: corpora: the model was not trained on {', '.join(earlier)}")
+    counted = [*zip(names, words, strict=True), *((name, None) for name in earlier)]
+    corpora = [{"file": name, **about["corpora"][name], "words": count} for name, count in counted]
     started = (metadata.get("started_from") or {}).get("init_from", "")
     base = about.get("base_model") or (Path(started).name if started else "")
     return dict(about) | {"corpora": corpora, "base_model": base, "training": _training(checkpoint)}

@@ -231,6 +231,19 @@ def test_the_list_needs_no_jax():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
+def test_a_card_names_the_data_of_earlier_runs(trained, tmp_path):
+    made = "Tagged by another, then trained."
+    about = write_about(tmp_path / "about.json", "text.txt", "silver.conll", made=made, base_model="hlm-small-en")
+    assert ship(trained.workdir, tmp_path / "out", about) == 0
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert [(one["file"], one["words"] is None) for one in card["corpora"]] == [
+        ("text.txt", False), ("silver.conll", True)
+    ]  # fmt: skip
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "Made from hlm-small-en." in page
+    assert made in page
+
+
 @pytest.mark.parametrize(
     ("corpora", "more", "message"),
     [
