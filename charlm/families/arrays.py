@@ -49,7 +49,7 @@ class Arrays(abc.ABC):
       texts: what `arrays_of` takes, or how the arrays come from text where there is no recipe.
     """
 
-    recipe: ClassVar[str] = ""
+    recipe: str = ""
     texts: ClassVar[str]
     units: Any  # of a class of the family's own
 

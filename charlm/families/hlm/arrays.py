@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,22 +17,39 @@ from charlm.core.types import JsonObject
 from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.families.arrays import ArrayInput, Arrays, distinct, padded
 from charlm.families.hlm.units import HLMUnits
-from charlm.families.units import Joined
-from charlm.text.chars import CHAR_VOCAB_FILE, CLS, SEP, UNK, WORD_CLS
+from charlm.families.units import Joined, Units
+from charlm.text.chars import CHAR_VOCAB_FILE, CLS, FIRST_CHAR, SEP, UNK, WORD_CLS
+
+if TYPE_CHECKING:
+    from charlm.families.pretrained import Pretrained
+
+# Python that stands beside an exported program; see `Arrays.recipe`.
 
 
-class HLMArrays(Arrays):
-    """Words are rows of characters behind [WORD_CLS]; [CLS] and [SEP] are words of one character."""
-
-    units: HLMUnits
-    texts = "lists of words: a list of words for each text, punctuation marks being words of their own"
-    recipe = """\
+_CHARACTERS = """\
 ids = json.load(open(f"{folder}/char_vocab.json"))
 
 
 def characters(word):  # behind a mark; a long word is cut
     return (reading["word"], *(ids.get(char, reading["unknown"]) for char in word[: reading["slots"] - 1]))
+"""
+_CHARACTERS_BY_BYTES = """\
+ids = json.load(open(f"{folder}/char_vocab.json"))
 
+
+def spelled(char):  # a character without an id by the bytes of its UTF-8
+    return [ids[char]] if char in ids else [reading["bytes"] + byte for byte in char.encode()]
+
+
+def characters(word):  # behind a mark; a long word is cut between characters
+    found = [reading["word"]]
+    for char in map(spelled, word):
+        if len(found) + len(char) > reading["slots"]:
+            break
+        found += char
+    return tuple(found)
+"""
+_ARRAYS_OF = """
 
 def arrays_of(texts):
     rows = [[(reading["cls"],), *map(characters, words), (reading["sep"],)] for words in texts]
@@ -43,6 +61,18 @@ def arrays_of(texts):
     for b, row in enumerate(rows):
         index[b, : len(row)] = [numbers[word] for word in row]
     return {"chars": chars, "index": index}"""
+
+
+class HLMArrays(Arrays):
+    """Words are rows of characters behind [WORD_CLS]; [CLS] and [SEP] are words of one character."""
+
+    units: HLMUnits
+    texts = "lists of words: a list of words for each text, punctuation marks being words of their own"
+
+    def __init__(self, pretrained: Pretrained, units: Units) -> None:
+        super().__init__(pretrained, units)
+        self._by_bytes = pretrained.vocab().by_bytes
+        self.recipe = (_CHARACTERS_BY_BYTES if self._by_bytes else _CHARACTERS) + _ARRAYS_OF
 
     @property
     def inputs(self) -> tuple[ArrayInput, ...]:
@@ -85,7 +115,7 @@ def arrays_of(texts):
         text = self.pretrained.run_config().text
         return {
             "word": WORD_CLS,
-            "unknown": UNK,
+            **({"bytes": FIRST_CHAR} if self._by_bytes else {"unknown": UNK}),
             "cls": CLS,
             "sep": SEP,
             "slots": self.units.slots,

@@ -13,7 +13,10 @@ import charlm.training.train
 from charlm.config import validate
 from charlm.convert.__main__ import main as convert
 from charlm.data.corpus import prepare
+from charlm.families.hlm.arrays import HLMArrays
+from charlm.families.lookup import units_of
 from charlm.families.predictor import Predictor
+from charlm.families.pretrained import from_pretrained
 from charlm.text.chars import FIRST_CHAR
 
 RARE = "語国🙂"
@@ -72,6 +75,21 @@ def test_bytes_go_out_and_come_back(run, tmp_path):
     assert convert(family) == 0
     ours, back = (charlm.load(path).encode(f"the {RARE} cat").vectors for path in (run, tmp_path / "back"))
     np.testing.assert_allclose(ours, back, atol=1e-5)
+
+
+@pytest.mark.parametrize("slots", [8, 5])
+def test_the_recipe_beside_a_program_reads_as_charlm_does(run, tmp_path, slots):
+    pretrained = from_pretrained(run)
+    pretrained.metadata["config"]["model"]["char_slots"] = slots
+    units = units_of(pretrained)
+    arrays = HLMArrays(pretrained, units)
+    arrays.write_beside(tmp_path)
+    texts = [["the", RARE, "cat", "ca語t", "naïve"], ["国", "🙂"]]
+    names = {"json": json, "np": np, "folder": str(tmp_path), "reading": arrays.reading() | {"slots": units.slots}}
+    exec(arrays.recipe, names)
+    found, wanted = names["arrays_of"](texts), arrays.of([units.join(one) for one in units.encode_words(texts)])
+    chars = lambda of: [[of["chars"][n][of["chars"][n] != 0].tolist() for n in row if n >= 0] for row in of["index"]]
+    assert chars(found) == chars(wanted)
 
 
 @pytest.mark.parametrize("objective", ["next_word", "spelling"])
