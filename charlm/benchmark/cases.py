@@ -148,6 +148,9 @@ def run(case: str, settings: BenchmarkSettings) -> Outcome:
     """
     runners = RUNNERS_OF.get(case, case)
     names, left_out = choose(runners, settings.paths, settings.remat, settings.hlm_code)
+    if settings.dtype != "float32" and not settings.paths:
+        left_out |= {name: "it computes in float32 or int8 alone" for name in names if uses_onnx(name)}
+        names = [name for name in names if name not in left_out]
     for name, reason in left_out.items():
         log.info("%s: %s is skipped: %s", case, name, reason)
     reads_config = case in WITH_CONFIG
@@ -211,6 +214,11 @@ def _about(case: str, settings: BenchmarkSettings, texts: list[list[str]]) -> li
 def uses_jax(name: str) -> bool:
     """Says whether a path runs in JAX."""
     return not PATHS[name].packages
+
+
+def uses_onnx(name: str) -> bool:
+    """Says whether a path runs in onnxruntime."""
+    return "onnxruntime" in PATHS[name].packages
 
 
 def uses_pieces(name: str) -> bool:

@@ -122,6 +122,16 @@ def test_every_path_has_the_same_job(monkeypatch, tmp_path, case):
     assert all(job == first for job in others)
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", {"bert", "onnx_bert"}), ("bfloat16", {"bert"})])
+def test_onnxruntime_is_left_out_where_it_cannot_compute(monkeypatch, tmp_path, dtype, expected):
+    found = set()
+    monkeypatch.setattr(cases, "measure", lambda commands, *_: found.update(commands) or WorkerAnswers())
+    monkeypatch.setattr(cases, "choose", lambda *_: (["bert", "onnx_bert"], {}))
+    text = str(write_text(tmp_path / "text.txt"))
+    cases.run(INFERENCE, cases.BenchmarkSettings(CONFIG, text, 1, batch=2, words=12, dtype=dtype))
+    assert found == expected
+
+
 ENVIRONMENT = """
 import json, os, sys
 print(json.dumps({"ready": dict(os.environ), "tokens": [[1.0, 1]], "work": None}), flush=True)

@@ -30,8 +30,8 @@ KEYS: dict[str, Key] = {
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
     "text.unknown": Key("symbol",
-        'a character that the vocabulary lacks: "symbol", one for all of them (section 3.5), or "bytes", those of its '
-        "UTF-8, a slot each, so that none is unknown",
+        'a character that the vocabulary lacks: "symbol", one for all of them, as in the released code, or "bytes", '
+        "those of its UTF-8, a slot each, so that none is unknown",
         ("symbol", "bytes")),
     "text.char_vocab": CHAR_VOCAB.but(
         meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of init_from or the corpora'),
