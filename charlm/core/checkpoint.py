@@ -371,7 +371,7 @@ def save_compact(folder: Path, params: Params, metadata: JsonObject, dtype: str 
       folder: an existing folder; the vocabulary files of the model may lie there.
       params: whole on this host.
       metadata: as in `save_params`.
-      dtype: what the parameters are rounded to, one of `charlm.core.trained.DTYPES`.
+      dtype: what the parameters are rounded to, one of `charlm.core.trained.PACKED`.
 
     Raises:
       ValueError: the checkpoint cannot be written.

@@ -1,8 +1,10 @@
-"""The arrays of a compact checkpoint: one safetensors file of parameters, two bytes each, where others have a folder.
+"""The arrays of a compact checkpoint: one safetensors file of parameters, where others have a folder.
 
-A model that is shipped has this form: no optimizer, no position in the data, half the bytes, one file of arrays.
-`charlm.core.checkpoint` reads and writes it; the description and the checksums are those of any checkpoint. Open it to
-change how the arrays are stored.
+A model that is shipped has this form: no optimizer, no position in the data, half the bytes of float32 or a quarter,
+one file of arrays. `charlm.core.checkpoint` reads and writes it; the description and the checksums are those of any
+checkpoint. In "int8" matrices are whole numbers from -127 to 127 with a scale for each output of a layer, or each row
+of a table of embeddings; vectors, which are few, are bfloat16. Models compute with the float32 that `read` makes of
+them. Open it to change how the arrays are stored.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from charlm.core.durable import write_text
 from charlm.core.types import JsonObject, Params, Tree
 
 ARRAYS = "state.safetensors"  # parameters by their names, "hlm/embed/norm/scale"
+_SCALE = "@scale"  # ends the name of the float32 that the whole numbers of a parameter are multiplied by
+_MOST = 127  # of a whole number; -128 is not used, so that a matrix and its negative are equally near
 
 
 def is_compact(folder: Path) -> bool:
@@ -31,9 +35,14 @@ def is_compact(folder: Path) -> bool:
 
 
 def write(folder: Path, params: Params, metadata: JsonObject, dtype: str) -> None:
-    """Writes parameters, rounded to one of `charlm.core.trained.DTYPES`, and a description; OSError if that fails."""
+    """Writes parameters, rounded to one of `charlm.core.trained.PACKED`, and a description; OSError if that fails."""
     flat = traverse_util.flatten_dict(params, sep="/")
-    rounded = {name: np.asarray(value).astype(jnp.dtype(dtype)) for name, value in flat.items()}
+    rounded: dict[str, np.ndarray] = {}
+    for name, value in flat.items():
+        if dtype == "int8":
+            rounded |= _whole_numbers(name, np.asarray(value, np.float32))
+        else:
+            rounded[name] = np.asarray(value).astype(jnp.dtype(dtype))
     (folder / ARRAYS).touch()
     mode = (folder / ARRAYS).stat().st_mode  # safetensors would make the file readable by its owner only
     save_file(rounded, folder / ARRAYS)
@@ -42,10 +51,22 @@ def write(folder: Path, params: Params, metadata: JsonObject, dtype: str) -> Non
     write_text(folder / ABOUT, json.dumps(about, ensure_ascii=False, indent=1) + "\n")
 
 
+def _whole_numbers(name: str, value: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns what is stored of a float32 parameter: whole numbers and their scales, or bfloat16 if that is smaller."""
+    if value.ndim > 1:
+        axis = -1 if name.endswith("embedding") else -2  # over what a row has, or over the inputs of a layer
+        most = np.abs(value).max(axis, keepdims=True)
+        scale = np.where(most > 0, most / _MOST, 1).astype(np.float32)
+        if value.size + scale.nbytes < 2 * value.size:
+            return {name: np.rint(value / scale).astype(np.int8), f"{name}{_SCALE}": scale}
+    return {name: value.astype(jnp.bfloat16)}
+
+
 def stored(folder: Path) -> Params:
     """Returns names and shapes of the parameters, as the float32 that `read` makes of them."""
     with safe_open(folder / ARRAYS, "numpy") as file:
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no dict)
+        names = [name for name in file.keys() if not name.endswith(_SCALE)]  # noqa: SIM118 (no dict)
+        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     return _nested({name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()})
 
 
@@ -53,7 +74,13 @@ def read(folder: Path, abstract: Params) -> Params:
     """Returns parameters in the dtypes and on the devices that `abstract` says, only those that it has."""
     wanted: dict[str, Tree] = traverse_util.flatten_dict(abstract, sep="/")  # each an abstract array
     with safe_open(folder / ARRAYS, "numpy") as file:
-        return _nested({name: _placed(file.get_tensor(name), like) for name, like in wanted.items()})
+        scaled = {name for name in file.keys() if name.endswith(_SCALE)}  # noqa: SIM118 (no dict)
+
+        def value(name: str) -> np.ndarray:
+            found, scale = file.get_tensor(name), f"{name}{_SCALE}"
+            return found.astype(np.float32) * file.get_tensor(scale) if scale in scaled else found
+
+        return _nested({name: _placed(value(name), like) for name, like in wanted.items()})
 
 
 def _placed(value: np.ndarray, like: jax.ShapeDtypeStruct) -> jax.Array:

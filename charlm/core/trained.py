@@ -16,6 +16,7 @@ from charlm.core.types import JsonObject
 
 FOLDER = Path(__file__).resolve().parents[1] / "trained"
 DTYPES = ("bfloat16", "float32")  # what weights may be rounded to in a file
+PACKED = (*DTYPES, "int8")  # the same of compact checkpoints
 CARD = "card.json"  # what is known of a model, as JSON
 MODEL_CARD = "README.md"  # the same as a model card, as the Hugging Face hub names it
 

@@ -44,8 +44,16 @@ def bias_init(name: str, fan_in: int) -> Initializer:
     return nn.initializers.zeros
 
 
-def table_init(name: str) -> Initializer:
-    """Returns the initialiser of an embedding table: normal, with standard deviation 0.02 for "bert", else 1."""
+def table_init(name: str, tied_width: int = 0) -> Initializer:
+    """Returns the initialiser of an embedding table: normal, with standard deviation 0.02 for "bert", else 1.
+
+    Args:
+      tied_width: width of the rows of tables that are read beside one whose rows predict, too; 0: none does. For
+        "lecun" the standard deviation is 1/sqrt(tied_width) then: rows of 1 would make logits of sqrt(tied_width),
+        losses of tens, which a model spends its first thousand steps to undo.
+    """
+    if name == "lecun" and tied_width:
+        return nn.initializers.normal(1 / math.sqrt(tied_width))
     return nn.initializers.normal(0.02 if name == "bert" else 1.0)
 
 

@@ -4,7 +4,8 @@
     python -m charlm.ship --checkpoint=runs/pos --output=charlm/trained/hlm-small-en-pos --about=about.json \\
         --report=runs/report/report.json
 
-The weights are rounded to bfloat16. The card is made from the files of the run, a report of charlm.robustness, and
+The weights are rounded to bfloat16, or with --dtype=int8 to a quarter of float32's bytes; a loaded model computes with
+the float32 of them. The card is made from the files of the run, a report of charlm.robustness, and
 what only its maker knows, which --about names as JSON: "title" (one line), "license", "language" (a list), "limits" (a
 list of sentences), "corpora" ({file of the training data: {"name": ..., "license": ..., "url": ...}}; every file of the
 run has to be there), and if wanted "tags", "datasets" (names on the Hugging Face hub), "base_model" and "made": how it
@@ -20,7 +21,7 @@ from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
-from charlm.core.trained import DTYPES
+from charlm.core.trained import PACKED
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="report.json of charlm.robustness or charlm.evaluate_retrieval, for the scores",
     )
-    add("--dtype", choices=DTYPES, default=DTYPES[0], help="what the weights are rounded to (default: %(default)s)")
+    add("--dtype", choices=PACKED, default=PACKED[0], help="what the weights are stored as (default: %(default)s)")
     add("--rest", default="", metavar="PACKAGE:FOLDER", help="leave out what the model of an installed package has")
     add("--rest-install", default="", metavar="NAME", help="what pip installs that package by; default: its own name")
     add("--max-mb", type=float, default=25.0, help="refuse more millions of bytes (default: %(default)s)")

@@ -36,7 +36,7 @@ def pack(
       output: the folder to create; its name is that of the model.
       about: JSON file with what the run does not tell, see `charlm.ship.facts.read_about`.
       report: `report.json` of a robustness report; "": the scores are those that the run measured.
-      dtype: what the weights are rounded to.
+      dtype: what the weights are stored as, one of `charlm.core.trained.PACKED`.
       most: bytes that the folder may have.
       rest: "PACKAGE:FOLDER" of a model whose parameters are left out where they are the same; "": all are packed.
       install: the name to install that package by.

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from flax.errors import ScopeParamNotFoundError, ScopeParamShapeError
 
-from charlm.nn.embed import Dense, Embed, Held, LayerNorm, kernel_init, layer_norm
+from charlm.nn.embed import Dense, Embed, Held, LayerNorm, kernel_init, layer_norm, table_init
 
 KEY = jax.random.key(0)
 X = jax.random.normal(KEY, (3, 8))
@@ -37,6 +37,14 @@ def test_layers_have_the_parameters_and_values_of_flax():
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, theirs.init(KEY, X))
     jax.tree.map(np.testing.assert_array_equal, params, theirs.init(KEY, X))
     np.testing.assert_allclose(ours.apply(params, X), theirs.apply(params, X), atol=1e-6)
+
+
+def test_a_table_whose_rows_predict_begins_with_logits_of_about_one():
+    states = jax.random.normal(KEY, (50, 192))
+    logits = lambda init: states @ init(KEY, (3000, 192)).T
+    assert 0.9 < float(logits(table_init("lecun", 192)).std()) < 1.1
+    assert 13 < float(logits(table_init("lecun")).std()) < 15
+    assert 0.2 < float(logits(table_init("bert", 192)).std()) < 0.4
 
 
 def test_initialisers_are_called_once():

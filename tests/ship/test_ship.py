@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,29 @@ def test_parameters_come_back_as_float32_rounded_once(shelved, trained):
     assert {value.dtype.name for value in stored.values()} == {"bfloat16"}
     size = sum(value.size for value in after.values())
     assert 2 * size < (shelved / "state.safetensors").stat().st_size < 2 * size + 20_000
+
+
+def test_one_byte_a_weight_is_near_and_read_wherever_two_are(shelved, trained, tmp_path):
+    about = write_about(tmp_path / "about.json", "text.txt")
+    assert ship(trained.workdir, tmp_path / "small", about, "--dtype=int8") == 0
+    stored = load_file(tmp_path / "small" / "state.safetensors")
+    before, after = parameters(trained.workdir), parameters(tmp_path / "small")
+    assert before.keys() == after.keys()
+    for name, value in after.items():
+        assert value.dtype == np.float32
+        matrix = "/".join(re.findall(r"\w+", name)) + "@scale" in stored
+        largest = np.abs(before[name]).max(-1 if "embedding" in name else -2, keepdims=True) if matrix else 0
+        assert np.all(np.abs(value - before[name]) <= largest / 254 * 1.001 + np.abs(before[name]) * (not matrix) / 256)
+    assert sum(name.endswith("@scale") for name in stored) > 20
+    assert {value.dtype.name for name, value in stored.items() if name.endswith("kernel")} == {"int8"}
+    assert {value.dtype.name for name, value in stored.items() if name.endswith("bias")} == {"bfloat16"}
+    sizes = [(folder / "state.safetensors").stat().st_size for folder in (tmp_path / "small", shelved)]
+    assert sizes[0] < 0.9 * sizes[1]  # names and scales weigh much beside so few weights
+    assert "stored as int8" in (tmp_path / "small" / "README.md").read_text()
+    texts = ["The list is sorted.", "A function retrns a vlaue"]
+    ours, theirs = (charlm.load(path).encode(texts, normalize=True) for path in (tmp_path / "small", trained.workdir))
+    np.testing.assert_allclose(ours, theirs, atol=0.02)
+    assert np.abs(ours - theirs).max() > 0
 
 
 def test_the_folder_has_all_that_the_model_needs_and_no_place_of_the_machine(shelved, trained):

@@ -92,7 +92,7 @@ class BertEmbed(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer, cfg.hidden))
         self.token, self.position, self.type = (table(n) for n in (cfg.vocab_size, cfg.max_positions, cfg.type_vocab))
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
         self.dropout = nn.Dropout(cfg.dropout)

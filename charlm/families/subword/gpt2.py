@@ -100,7 +100,7 @@ class GPT2Embed(nn.Module):
 
     def setup(self) -> None:
         cfg = self.config
-        table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer))
+        table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer, cfg.hidden))
         self.token, self.position = table(cfg.vocab_size), table(cfg.max_positions)
         self.dropout = nn.Dropout(cfg.embed_dropout)
 
