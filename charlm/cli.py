@@ -10,7 +10,6 @@ import logging
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -38,6 +37,7 @@ from charlm.config import (
     validate,
 )
 from charlm.core import interrupts
+from charlm.core.help_text import columns, entry, wrapped
 from charlm.core.keys import Key
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
@@ -236,7 +236,7 @@ def _fail(message: str) -> NoReturn:
 def _help_text() -> str:
     """Returns the help text: the program's docstring, its flags, and every config key with its default and meaning."""
     own = [*flags.FLAGS.get_flags_for_module(__name__), *flags.FLAGS.get_flags_for_module("__main__")]
-    lines = [sys.modules["__main__"].__doc__ or "", "flags:"]
+    lines = [wrapped(sys.modules["__main__"].__doc__ or "", columns()), "", "flags:"]
     lines += [_entry(f"--{flag.name}", flag.help) for flag in own]
     for what, keys in key_tables():
         lines += ["", f"config keys of {what} with their defaults, each set by --config.KEY=VALUE:"]
@@ -271,4 +271,4 @@ def key_tables() -> list[tuple[str, Mapping[str, Key]]]:
 
 
 def _entry(name: str, meaning: str) -> str:
-    return textwrap.fill(f"  {name:<34} {meaning}", 120, subsequent_indent=" " * 37, break_on_hyphens=False)
+    return entry(name, meaning, 37, columns())

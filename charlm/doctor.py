@@ -1,4 +1,6 @@
-"""Tells what charlm finds on this machine: versions, devices, extras, the cache folder: python -m charlm.doctor
+"""Tells what charlm finds on this machine: versions, devices, extras, the cache folder.
+
+    python -m charlm.doctor
 
 It says of each missing extra what it would be for. Open it when an extra is added to setup.py.
 """
@@ -101,7 +103,7 @@ def cache() -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Prints what is found; returns the exit status, 0 whatever is missing."""
-    return print_lines(lines, argv)
+    return print_lines(lines, argv, (__doc__ or "").partition("\n\n")[0])
 
 
 if __name__ == "__main__":

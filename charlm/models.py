@@ -1,4 +1,6 @@
-"""Lists the families, and the configs and trained models that charlm carries: python -m charlm.models
+"""Lists the families, and the configs and trained models that charlm carries.
+
+    python -m charlm.models
 
 Open it to change what the list says.
 """
@@ -11,9 +13,8 @@ import textwrap
 from charlm.config import carried_configs
 from charlm.core import trained
 from charlm.core.commands import print_lines
+from charlm.core.help_text import columns, entry
 from charlm.families.family import families
-
-WIDTH = 120  # columns of the list
 
 
 def lines() -> list[str]:
@@ -35,10 +36,10 @@ def lines() -> list[str]:
         for name, file in configs.items():
             if (file.fine_tunes, file.command) != kind:
                 continue
-            found.append(f"  {name:<20} {file.line}")
+            found.append(entry(name, file.line, 23, columns()))
             if file.variants:
                 variants = f"variants: {', '.join(file.variants)}"
-                found += textwrap.wrap(variants, WIDTH, initial_indent=" " * 23, subsequent_indent=" " * 33)
+                found += textwrap.wrap(variants, columns(), initial_indent=" " * 23, subsequent_indent=" " * 33)
     return [
         *found,
         "",
@@ -53,13 +54,13 @@ def _trained() -> list[str]:
         card = trained.card_of(name)
         size = f"{trained.size_of(name) / 1e6:.1f} MB"
         line = f"  {name:<20} {size:>7}  {card['task']}: {card['title'].rstrip('.')}; {card['headline']}"
-        found += textwrap.wrap(line, WIDTH, subsequent_indent=" " * 32)
+        found += textwrap.wrap(line, columns(), subsequent_indent=" " * 32)
     return found or ["  none"]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Prints the list; returns the exit status."""
-    return print_lines(lines, argv)
+    return print_lines(lines, argv, (__doc__ or "").partition("\n\n")[0])
 
 
 if __name__ == "__main__":

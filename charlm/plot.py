@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from charlm.core import extras
 from charlm.core.commands import run_command
 from charlm.core.durable import replacing
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.metric_writer import METRICS_FILE, parse_line
 from charlm.core.nearest import did_you_mean
@@ -178,9 +179,7 @@ def _shown(points: Sequence[tuple[int, float]], log_x: bool, log_y: bool) -> tup
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m charlm.plot", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="python -m charlm.plot", description=__doc__, formatter_class=HelpText)
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN", help="workdir of a run")
     add("--out", default="curves.svg", metavar="FILE", help="the figure, .svg, .png or .pdf (default: %(default)s)")

@@ -14,6 +14,7 @@ from pathlib import Path
 import ml_collections
 
 from charlm.config import carried_configs, find_config_file, flatten, is_fine_tuning, load_config_file
+from charlm.core.help_text import columns, entry, wrapped
 from charlm.core.nearest import did_you_mean
 
 # Options that stand for config keys.
@@ -31,30 +32,37 @@ _TOLD = {  # for each command: what it does, its options, and what else may be s
     "finetune": ("fine-tunes a model on a task", ("model", "train", "dev", "test"), "tag:tiny"),
     "plan": ("tells what a run needs on a machine that is not here", ("model", "train"), "hlm_base"),
 }
+_COLUMN = 25  # where the meanings of options begin
+_SETTINGS = (
+    "config keys; a section may be left out where only one key has that name (--set epochs=3), and lr is "
+    "learning_rate, bs batch_size, wd weight_decay"
+)
+_PLAN = (("--topology MACHINE", "such as v5e:4x4 or h100:8"),)
+_RUN = (
+    ("--workdir FOLDER", "folder of the run; the same command continues a stopped run"),
+    ("--plain", "no progress bar"),
+    ("--jsonl", "metrics as JSON lines on standard output, for programs"),
+)
 
 
 def usage(command: str, module: str) -> str:
     """Returns the help text of a command, which is short: that of its module lists every flag and key."""
     what, options, example = _TOLD[command]
-    names = ", ".join(_names(command))
-    lines = [
-        f"charlm {command} CONFIG[:VARIANT] [OPTION ...]: {what}",
-        "",
-        f"  {'CONFIG':<22} {names},",
-        f"  {'':<22} or a file of yours, path/to/config.py; `charlm models` lists variants",
-        f"  {'--set KEY=VALUE ...':<22} config keys; a section may be left out where only one key has that name",
-        f"  {'':<22} (--set epochs=3), and lr is learning_rate, bs batch_size, wd weight_decay",
-    ]
-    if command == "plan":
-        lines.append(f"  {'--topology MACHINE':<22} such as v5e:4x4 or h100:8")
-    else:
-        lines.append(f"  {'--workdir FOLDER':<22} folder of the run; the same command continues a stopped run")
-        lines.append(f"  {'--plain':<22} no progress bar")
-        lines.append(f"  {'--jsonl':<22} metrics as JSON lines on standard output, for programs")
-    lines += [f"  {f'--{name} VALUE':<22} {OPTIONS[name][1]} ({OPTIONS[name][0]})" for name in options]
-    lines += ["", f"  charlm {command} {example} ...", ""]
+    config = f"{', '.join(_names(command))}, or a file of yours, path/to/config.py; `charlm models` lists variants"
+    told = [("CONFIG", config), ("--set KEY=VALUE ...", _SETTINGS), *(_PLAN if command == "plan" else _RUN)]
+    told += [(f"--{name} VALUE", f"{OPTIONS[name][1]} ({OPTIONS[name][0]})") for name in options]
+    width = columns()
+    last = f"python -m {module} --help lists every flag and every config key; all of them work here."
     return "\n".join(
-        [*lines, f"python -m {module} --help lists every flag and every config key; all of them work here."]
+        [
+            wrapped(f"charlm {command} CONFIG[:VARIANT] [OPTION ...]: {what}", width),
+            "",
+            *(entry(name, meaning, _COLUMN, width) for name, meaning in told),
+            "",
+            f"  charlm {command} {example} ...",
+            "",
+            wrapped(last, width),
+        ]
     )
 
 

@@ -47,7 +47,7 @@ ROOMS = {
     "plan": "config core data families finetune training",
     # What users type: these may ask for anything but each other.
     "__main__": "core shorthand",
-    "shorthand": "config core.nearest",
+    "shorthand": "config core.help_text core.nearest",
     "models": "config core families.family",
     "export": "convert core families finetune.model tasks text.speller.files",
     "ship": "convert core families text.wordlist training.goodput",

@@ -90,6 +90,7 @@ from charlm.benchmark.noises import noises
 from charlm.benchmark.paths import ATTENTION, INFERENCE, PATHS, TRAINING
 from charlm.config import get_config
 from charlm.core.called_as import program
+from charlm.core.help_text import HelpText
 from charlm.core.interrupts import limited, status_of, terminable
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
@@ -115,11 +116,12 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=program("charlm.benchmark"),
         description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add = made.add_argument
     known = [*ALONE, *cases.CASES, ATTENTION, ACCELERATOR]
-    add("--case", choices=known, action="append", help=f"may be repeated; default: {', '.join(USUAL)}")
+    listed = f"may be repeated; default: {', '.join(USUAL)}; of {', '.join(known)}"
+    add("--case", choices=known, metavar="CASE", action="append", help=listed)
     add("--paths", nargs="+", default=[], metavar="PATH", help=f"default: all that run here, of {', '.join(PATHS)}")
     add("--config", default="configs/hlm_base.py", help="HLM to measure (default: %(default)s)")
     add("--text", default="builtin", help="corpus to read, as data.train (default: %(default)s)")

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 
 from charlm.core import interrupts
+from charlm.core.help_text import columns, wrapped
 from charlm.core.logs import print_error
 from charlm.core.memory import clear_exhaustion
 from charlm.core.programs import keep_programs
@@ -39,14 +40,20 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
         return fail(str(error))
 
 
-def print_lines(lines: Callable[[], list[str]], argv: list[str] | None) -> int:
-    """Runs a command that takes no arguments and prints lines; returns its exit status."""
+def print_lines(lines: Callable[[], list[str]], argv: list[str] | None, about: str) -> int:
+    """Runs a command that takes no arguments and prints lines; returns its exit status.
+
+    Args:
+      lines: returns what it prints.
+      argv: its arguments; None: those of the process.
+      about: what --help prints.
+    """
     arguments = sys.argv[1:] if argv is None else argv
 
     def show() -> int:
         if unexpected := [one for one in arguments if one not in ("-h", "--help")]:
             raise ValueError(f"unexpected argument {unexpected[0]!r}: the command takes none")
-        print("\n".join(lines()))
+        print(wrapped(about, columns()) if arguments else "\n".join(lines()))
         return 0
 
     return run_command(show, "")

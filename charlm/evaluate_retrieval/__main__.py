@@ -28,6 +28,7 @@ from pathlib import Path
 
 from charlm.core.called_as import program
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options, check_path
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -55,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=program("charlm.evaluate_retrieval"),
         description=first,
         epilog="\n\n".join([*rest, "\n".join(["kinds of noise:", *kinds]), rivals]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", default=[], metavar="FOLDER", help="models that embed queries")

@@ -19,6 +19,7 @@ import sys
 
 from charlm.core.called_as import program
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=program("charlm.evaluate_spelling"),
         description=first,
         epilog="\n\n".join([*rest, rivals]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", default=[], metavar="FOLDER", help="spellers of charlm")

@@ -21,6 +21,7 @@ import argparse
 import sys
 
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.stores import here
@@ -30,9 +31,7 @@ SENTENCES = "sentence-transformers"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m charlm.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(prog="python -m charlm.export", description=__doc__, formatter_class=HelpText)
     add = parser.add_argument
     add("--model", required=True, help="what charlm.load reads: a workdir, a folder of weights, or a model's name")
     add(

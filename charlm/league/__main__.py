@@ -27,6 +27,7 @@ import ml_collections
 from charlm.config import named_config
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
 from charlm.core.reading import read_object
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m charlm.league",
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], "\n".join(["keys for --set:", *keys])]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add = parser.add_argument
     add("config", metavar="CONFIG[:VARIANT]", help="league, or path/to/file.py with a get_config()")

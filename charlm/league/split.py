@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.reading import loads, read_bytes
 
@@ -85,7 +86,7 @@ def _articles(text: str, every: int) -> tuple[str, str]:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status: 0, or 1 after an error message of one line."""
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.league.split", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m charlm.league.split", description=__doc__, formatter_class=HelpText
     )
     add = parser.add_argument
     add("--files", nargs="+", required=True, metavar="FILE", help="files of a task, .gz too")

@@ -20,7 +20,7 @@ MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """Returns the parser of the command line; `args.command` is the name of the command."""
     parser = argparse.ArgumentParser(prog=program("charlm.predict"), description=description)
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
     mend = commands.add_parser("correct", help="misspelled words, mended, with offsets and probabilities")

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from charlm.core.called_as import program
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=program("charlm.robustness"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", KNOWN), _said("attacks", RECIPES)]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", required=True, metavar="FOLDER", help="workdirs of models fine-tuned for the same task")

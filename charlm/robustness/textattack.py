@@ -24,6 +24,7 @@ import numpy as np
 from charlm.core import extras
 from charlm.core.called_as import program
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.nearest import did_you_mean
@@ -229,7 +230,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=program("charlm.robustness.textattack"),
         description=paragraphs[0],
         epilog="\n\n".join(paragraphs[1:]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--model", required=True, metavar="FOLDER", help="workdir of a model fine-tuned for classification of texts")

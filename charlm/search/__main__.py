@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 from charlm.core.called_as import program
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
 from charlm.search.index import KINDS, Index, check_free, check_installed, write_index
@@ -50,10 +51,8 @@ _NEAREST = 10
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program("charlm.search"), description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser = argparse.ArgumentParser(prog=program("charlm.search"), description=__doc__, formatter_class=HelpText)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     default = "(default: %(default)s)"
     made = commands.add_parser("index", help="embed texts and write an index")
     made.add_argument("texts", help="a file: one text per line, or JSON lines with the key `text`")

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from charlm.core import extras
 from charlm.core.called_as import program
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.data.files import matching_files
 from charlm.statistics.lengths import (
@@ -61,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         prog=program("charlm.statistics"),
         description=paragraphs[0],
         epilog="\n\n".join(paragraphs[1:]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--model", required=True, metavar="PATH", help="tokenizer, model, workdir or checkpoint")

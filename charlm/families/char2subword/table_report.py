@@ -22,6 +22,7 @@ import numpy as np
 
 from charlm.config import from_dict, get_config
 from charlm.core.commands import run_command
+from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.types import JsonObject
 from charlm.families.char2subword.spelling import spell_rows, spell_word
@@ -184,7 +185,7 @@ def table(reports: Sequence[JsonObject]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.table_report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m charlm.table_report", description=__doc__, formatter_class=HelpText
     )
     parser.add_argument("--checkpoint", action="append", required=True, help="a Char2Subword; may be repeated")
     parser.add_argument(
