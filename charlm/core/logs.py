@@ -6,12 +6,43 @@ Open it to change the format of log lines or errors; call `start_logging` first 
 from __future__ import annotations
 
 import logging
+import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable
 
 import absl.logging
 
+_COMMAND = re.compile(r"\bpython -m |\bcharlm [a-z]|\bpip install ")
 _unraisable: Callable[[sys.UnraisableHookArgs], object] = sys.unraisablehook  # the hook before `start_logging`
+
+
+class _Lines(logging.Formatter):
+    """Breaks long lines between words where a person reads them: the terminal itself would break words.
+
+    A line that holds a command stays whole, so that it can be copied, and so does every line in a file or pipe.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        width = terminal_width()
+        if not width or _COMMAND.search(text):
+            return text
+        indent = " " * len(text.partition(" ")[0])
+        wrapped = (
+            textwrap.wrap(line, width, subsequent_indent=f"{indent} ", break_long_words=False, break_on_hyphens=False)
+            for line in text.split("\n")
+        )
+        return "\n".join(line for lines in wrapped for line in lines or [""])
+
+
+def terminal_width() -> int:
+    """Returns the columns of the terminal that standard error is; 0: it is none, or does not tell."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns if sys.stderr.isatty() else 0
+    except (OSError, ValueError):
+        return 0
 
 
 def start_logging() -> None:
@@ -19,7 +50,7 @@ def start_logging() -> None:
     log = logging.getLogger("charlm")
     if not log.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+        handler.setFormatter(_Lines("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
         log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False

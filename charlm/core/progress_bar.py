@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from charlm.core import hosts
+from charlm.core.logs import terminal_width
 
 FORMAT = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}{postfix}  ETA {remaining}"
 USUAL_WIDTH, USUAL_HEIGHT = 80, 24  # of terminals that do not tell their size
@@ -67,7 +68,7 @@ class ProgressBar:
         from tqdm import tqdm
         from tqdm.contrib.logging import logging_redirect_tqdm
 
-        known = _has_a_size()
+        known = terminal_width() > 0  # tqdm draws nothing on one of 0 columns, as containers have
         bar = tqdm(
             total=self._steps,
             initial=step,
@@ -82,14 +83,6 @@ class ProgressBar:
         if any(getattr(handler, "stream", None) is sys.stderr for handler in log.handlers):
             self._stack.enter_context(logging_redirect_tqdm([log]))  # log lines appear above the bar
         return bar
-
-
-def _has_a_size() -> bool:
-    """Returns whether the terminal tells its size; tqdm draws nothing on one of 0 columns, as containers have."""
-    try:
-        return os.get_terminal_size(sys.stderr.fileno()).columns > 0
-    except (OSError, ValueError):
-        return False
 
 
 @contextmanager

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import re
 import socket
+import struct
 import subprocess
 import sys
+import termios
 
 from small_run import ROOT
 
@@ -40,3 +46,35 @@ Left(RuntimeError("Event loop is closed"))
         "RuntimeError: another error",
         "ValueError: Event loop is closed",
     ]
+
+
+LINES = """
+import logging
+log = logging.getLogger("charlm")
+log.info("a line that is longer than the terminal is wide breaks between words, each of which stays whole")
+log.info("try it: python -m charlm.predict fill-mask --checkpoint=runs/hlm 'The [MASK] of the list.'")
+log.info("two\\n\\nlines")
+"""
+
+
+def test_long_lines_break_between_words_on_a_terminal_but_commands_stay_whole():
+    primary, secondary = pty.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+    run(LINES, stderr=secondary, check=True)
+    os.close(secondary)
+    said = re.sub(r"\d\d:\d\d:\d\d", "20:00:00", os.read(primary, 10_000).decode()).replace("\r\n", "\n")
+    os.close(primary)
+    assert said.splitlines() == [
+        "20:00:00 a line that is longer than the terminal",
+        "         is wide breaks between words, each of",
+        "         which stays whole",
+        "20:00:00 try it: python -m charlm.predict fill-mask --checkpoint=runs/hlm 'The [MASK] of the list.'",
+        "20:00:00 two",
+        "",
+        "lines",
+    ]
+
+
+def test_lines_in_a_pipe_stay_whole():
+    said = run(LINES, capture_output=True, check=True).stderr
+    assert [len(line) for line in said.splitlines()] == [9 + 95, 9 + 90, 12, 0, 5]
