@@ -217,6 +217,14 @@ def rounded(n: int, limit: int | None = None) -> int:
     return size if limit is None else min(size, limit)
 
 
+def few_widths(n: int, limit: int) -> int:
+    """Returns the number of words to which a batch is padded whose longest sequence has n, one of few to compile for.
+
+    At most 31 are padding, and the number is at most `limit`, if n is.
+    """
+    return max(min(limit, rounded(n), -(-n // 32) * 32), n)
+
+
 def rounded_batch(n: int, limit: int) -> int:
     """Returns the smallest power of two that is at least n, but at most `limit` (which is >= n)."""
     return min(1 << max(0, n - 1).bit_length(), limit)

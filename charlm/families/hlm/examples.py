@@ -19,7 +19,8 @@ from charlm.data.corpus import EncodedCorpus, PreparedData
 from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
 from charlm.families.examples import in_context
-from charlm.families.hlm.predictor import HLMPredictor, WordGap
+from charlm.families.hlm.filling import WordGap
+from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.predictor import Fill
 from charlm.text.chars import CharVocab
 

@@ -1,15 +1,14 @@
-"""Inference with a trained HLM: word vectors of texts, and words for gaps, predicted character by character.
+"""Inference with a trained HLM: word vectors of texts, words for gaps, corrections, and where it looks.
 
-`charlm.predict` runs it. HLM has no vocabulary of words, so a gap may be filled by words of every length; open it to
-change how such spellings are ranked.
+`charlm.predict` runs it. Gaps are filled by `charlm.families.hlm.filling`, and words mended by
+`charlm.families.hlm.correcting`; open it to change how texts become vectors.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import jax
 import ml_collections
@@ -27,13 +26,13 @@ from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
 from charlm.families.hlm.config import model_config
 from charlm.families.hlm.correcting import SLOTS, Corrector
+from charlm.families.hlm.filling import GapFiller, WordGap
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.predictor import (
     Encoding,
     Fill,
     KnownWords,
     Predictor,
-    check_top,
     checked_list,
     checked_texts,
     list_to_cache,
@@ -48,13 +47,13 @@ from charlm.families.views import (
     layers_of,
     refuse_empty,
 )
-from charlm.families.windows import GAPS_AT_A_TIME, mask_of, one_ahead, rounded, rows_a_call, together
+from charlm.families.windows import few_widths, mask_of, one_ahead, rows_a_call
 from charlm.families.word_tables import with_table
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
 from charlm.nn.probes import probed
-from charlm.text.chars import BYTES, FIRST_CHAR, MASK, WORD_CLS, CharVocab, WordEncoder
-from charlm.text.wordlist import WordList, best_spellings, read_words
+from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.wordlist import WordList, read_words
 from charlm.text.words import get_splitter
 
 if TYPE_CHECKING:
@@ -72,15 +71,6 @@ _ABOUT_INSIDE = {
     False: "How much the characters of a word, which are pooled to its vector, read from each other; "
     f"{WORD_SLOT} is [WORD_CLS].",
 }
-
-
-class WordGap(NamedTuple):
-    """A position of a sentence whose word is to be predicted; see `HLMPredictor.fill` for the fields."""
-
-    words: list[str]
-    position: int
-    length: int | Literal["auto", "same"] = "same"
-    hidden: frozenset[int] = frozenset()
 
 
 class HLMPredictor(Predictor):
@@ -168,7 +158,7 @@ class HLMPredictor(Predictor):
         results: dict[int, np.ndarray] = {}
 
         def started() -> Iterator[tuple[Call, jax.Array]]:
-            for call in calls(lengths, lambda n: self._width(min(n, self._max_words)), most):
+            for call in calls(lengths, lambda n: few_widths(min(n, self._max_words), self._max_words), most):
                 chosen = {n: pieces[n] for n in call.at}
                 chars = {n: framed(self._rows(words[i][at : at + room])).chars_WC for n, (i, at) in chosen.items()}
                 yield call, self._states(call, chars, mask_of(call, lengths))
@@ -200,7 +190,7 @@ class HLMPredictor(Predictor):
         words = [text[a:b] for a, b in shown]
         sequence_WC = framed(self._rows(words)).chars_WC
         count = len(sequence_WC)
-        chars_WC = np.zeros((self._width(count), self._slots), np.uint16)
+        chars_WC = np.zeros((few_widths(count, self._max_words), self._slots), np.uint16)
         chars_WC[:count] = sequence_WC
         inside, between = jax.device_get(self._probe(self._params["hlm"], chars_WC))
         maps = [self._inside(word, sequence_WC[n], inside, n) for n, word in enumerate(words, start=1)]
@@ -274,8 +264,8 @@ class HLMPredictor(Predictor):
         if any_spelling and known is not None:
             raise ValueError("any_spelling=True ranks no list of words; leave known out")
         known = None if any_spelling else self._list(self.words if known is None else known)
-        # Lengths are checked before words of such lengths are made.
-        parts, lengths = around_gaps(text, length, check=self._check_length)
+        filler = self._gaps  # which checks lengths before words of such lengths are made
+        parts, lengths = around_gaps(text, length, check=filler.check_length)
         words, gaps = self._split(parts[0]), []
         for wanted, part in zip(lengths, parts[1:], strict=True):
             gaps.append((len(words), wanted))
@@ -283,7 +273,7 @@ class HLMPredictor(Predictor):
         hidden = frozenset(position for position, _ in gaps)
         asked = [WordGap(words, position, wanted, hidden) for position, wanted in gaps]
         found: dict[int, list[Fill]] = {}
-        for some in self._calls(asked):
+        for some in filler.calls(asked):
             filled = self.fill_all([asked[n] for n in some], top=top, known=known)
             found |= dict(zip(some, filled, strict=True))
         return [found[n] for n in range(len(asked))]
@@ -314,25 +304,22 @@ class HLMPredictor(Predictor):
         texts = checked_texts(texts, batch_size, "correct")
         return self.corrector.correct(texts, batch_size, threshold, self.corrector.known(words))
 
+    @property
+    def _gaps(self) -> GapFiller:
+        """What fills gaps: made anew for each call, since it holds this object, which would then outlive its users."""
+        return GapFiller(self._characters, self._encoder, self._buckets, self._max_words)
+
+    def _characters(self, batch: WordBatch) -> Sequence[np.ndarray]:
+        """Returns the log-probabilities of the masked characters of a batch, [1, M, C, V] of each bucket."""
+        return jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
+
     @functools.cached_property
     def corrector(self) -> Corrector:
         """What corrects texts; of a model that is a speller."""
-        predict = lambda batch: jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
         slots = slots_up_to(self._slots, SLOTS)
-        return Corrector(predict, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent)
-
-    def _calls(self, gaps: list[WordGap]) -> Iterator[list[int]]:
-        """Yields the indices of the gaps of one text that are filled in one call.
-
-        A gap of any length reads a sentence for each length, in a call of its own. Gaps of stated lengths in one window
-        read the same sentence, and `GAPS_AT_A_TIME` sentences make a call, or fewer where they are long.
-        """
-        yield from ([n] for n, gap in enumerate(gaps) if gap.length == "auto")
-        stated = [n for n, gap in enumerate(gaps) if gap.length != "auto"]
-        sentences = together(self._start(gaps[n]) for n in stated)
-        most = rows_a_call(GAPS_AT_A_TIME, self._width(min(len(gaps[0].words) + 2, self._max_words)))
-        for at in range(0, len(sentences), most):
-            yield [stated[i] for sentence in sentences[at : at + most] for i in sentence]
+        return Corrector(
+            self._characters, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent
+        )
 
     def fill(
         self,
@@ -360,97 +347,7 @@ class HLMPredictor(Predictor):
     ) -> list[list[Fill]]:
         """Returns for each gap the words that `fill` would, but computes all gaps in one batch."""
         self.require("fill_mask")
-        check_top(top)
-        known = self._list(known)
-        sentences: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}  # number, characters, labels; each once
-        asked, lengths = [], []
-        for gap in gaps:
-            window, position, hidden, wanted = self._window(gap)
-            for n, chars_WC in zip(wanted, self._masked(window, position, hidden, wanted), strict=True):
-                new = (len(sentences), chars_WC, np.zeros_like(chars_WC))
-                number, _, labels_WC = sentences.setdefault(chars_WC.tobytes(), new)
-                labels_WC[position, 1 : n + 1] = MASK  # any id but 0 marks characters to predict
-                asked.append((number, position, n))
-            lengths.append(wanted)
-        log_probs = self._predict([framed(chars_WC, labels_WC) for _, chars_WC, labels_WC in sentences.values()], asked)
-        return [self._ranked(wanted, log_probs, top, known) for wanted in lengths]
-
-    def _ranked(
-        self, lengths: list[int], log_probs: Iterator[np.ndarray], top: int, known: WordList | None
-    ) -> list[Fill]:
-        """Returns the best words of the given lengths; takes one array from `log_probs` for each length."""
-        fills = []
-        for n in lengths:
-            log_probs_CV = next(log_probs)
-            if known is not None:
-                found = known.best(log_probs_CV, top)
-            else:
-                if self.vocab.by_bytes:  # which might be no UTF-8 together
-                    log_probs_CV[:, FIRST_CHAR : FIRST_CHAR + BYTES] = -np.inf
-                found = [(log_prob, self.vocab.decode(ids)) for log_prob, ids in best_spellings(log_probs_CV, top)]
-            fills += [Fill(word, log_prob, math.exp(log_prob / n)) for log_prob, word in found]
-        return sorted(fills, key=lambda fill: -fill.score)[:top]
-
-    def _window(self, gap: WordGap) -> tuple[list[str], int, set[int], list[int]]:
-        """Returns the words around a gap, the gap's and the hidden words' places there, and the lengths to compare."""
-        words, position, length, hidden = gap
-        if not 0 <= position < len(words):
-            raise ValueError(f"position={position}: expected the number of one of {len(words)} words, from 0")
-        if length != "same" and position not in hidden:
-            raise ValueError(f"length={length}: a word that is not hidden has the length it has")
-        if length == "auto":
-            lengths = list(range(1, self._slots))
-        else:
-            lengths = [len(self._encoder.encode([words[position]])[1]) if length == "same" else length]
-            self._check_length(lengths[0])
-        start = self._start(gap)
-        window = words[start : start + self._max_words - 2]
-        return window, position - start, {p - start for p in hidden}, lengths
-
-    def _start(self, gap: WordGap) -> int:
-        """Returns the number of the first word of the window around a gap."""
-        room = self._max_words - 2
-        return max(0, min(gap.position - room // 2, len(gap.words) - room))
-
-    def _check_length(self, length: int) -> None:
-        if not 1 <= length < self._slots:
-            raise ValueError(f"length={length}: the model holds words of 1 to {self._slots - 1} characters")
-
-    def _masked(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> list[np.ndarray]:
-        """Returns a sentence's characters [W, C] for each possible length of the word at `position`."""
-        rows_WC = self._rows(words)
-        for p in hidden:
-            if 0 <= p < len(rows_WC):
-                rows_WC[p, 1:] = np.where(rows_WC[p, 1:] != 0, MASK, 0)
-        found = []
-        for n in lengths:
-            chars_WC = rows_WC.copy()
-            if position in hidden:
-                chars_WC[position] = 0
-                chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
-            found.append(chars_WC)
-        return found
-
-    def _predict(self, sequences: list[WordSequence], asked: list[tuple[int, int, int]]) -> Iterator[np.ndarray]:
-        """Yields the log-probabilities [length, V] of the characters of each word to predict.
-
-        Args:
-          asked: for each word the number of its sequence, its place there without [CLS], and its length.
-        """
-        batch = self._pack(sequences)
-        logits = jax.device_get(self._fill(self._params, self._positions(self._params["hlm"]), batch))
-        found: dict[int, np.ndarray] = {}
-        W = batch.mask_SBW.shape[-1]
-        for bucket, log_probs in zip(batch.masked, logits, strict=True):
-            for m in np.nonzero(bucket.labels_SMC[0].any(axis=-1))[0]:
-                found[int(bucket.position_SM[0, m])] = log_probs[0, m]
-        characters = list(self.vocab.ids.values())
-        for b, position, n in asked:
-            log_probs_CV = found[b * W + position + 1]
-            allowed_V = np.full(log_probs_CV.shape[-1], -np.inf)
-            allowed_V[characters] = 0
-            scores = log_probs_CV[:n] + allowed_V
-            yield scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
+        return self._gaps.fill(gaps, top, self._list(known))
 
     def _list(self, known: KnownWords | Iterable[str] | None) -> WordList | None:
         return known if known is None or isinstance(known, WordList) else self.known_words(known)
@@ -460,14 +357,6 @@ class HLMPredictor(Predictor):
 
     def _rows(self, words: list[str]) -> np.ndarray:
         return word_rows(self._encoder, words)
-
-    def _width(self, longest: int) -> int:
-        """Returns the number of words a batch is padded to, given that of its longest sequence."""
-        few = min(rounded(longest), -(-longest // 32) * 32)  # few widths to compile for; at most 31 words of padding
-        return max(min(self._max_words, few), longest)
-
-    def _pack(self, sequences: list[WordSequence]) -> WordBatch:
-        return pack_all(sequences, self._width(max(len(s.chars_WC) for s in sequences)), self._buckets)
 
     def _states(self, call: Call, chars: Mapping[int, np.ndarray], mask_BW: np.ndarray) -> jax.Array:
         """Returns the contextual vectors [B, W, D] of the rows of a call; `chars` has the characters of each text."""

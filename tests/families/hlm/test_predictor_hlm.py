@@ -13,9 +13,11 @@ import pytest
 from charlm.core.cache import WordCache
 from charlm.data.word_batch import reshape_batch
 from charlm.families.hlm.config import model_config
+from charlm.families.hlm.filling import GapFiller, WordGap
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
-from charlm.families.hlm.predictor import HLMPredictor, WordGap
+from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.predictor import Predictor
+from charlm.families.windows import few_widths
 from charlm.text.chars import CLS, MASK, SEP, WORD_CLS, CharVocab
 from charlm.text.wordlist import WordList
 from charlm.text.words import get_splitter
@@ -155,9 +157,8 @@ def test_what_depends_on_parameters_alone_is_never_that_of_others(predictor):
     assert changed.fill_mask("the [MASK:3]") == fresh.fill_mask("the [MASK:3]") != before[1]
 
 
-def test_batches_have_few_widths_and_little_padding(predictor, monkeypatch):
-    monkeypatch.setattr(predictor, "_max_words", 512)
-    widths = {n: predictor._width(n) for n in range(3, 513)}
+def test_batches_have_few_widths_and_little_padding():
+    widths = {n: few_widths(n, 512) for n in range(3, 513)}
     assert all(n <= width <= min(n + 31, 512) for n, width in widths.items())
     assert all(3 * (width - n) <= width for n, width in widths.items() if n >= 16)
     assert len(set(widths.values())) == 19
@@ -254,13 +255,13 @@ def test_each_gap_has_its_fillings(predictor):
 
 def test_gaps_of_stated_lengths_share_their_sentences(predictor, monkeypatch):
     """A text of many gaps is read once for each window, several windows at a time, not once for each gap."""
-    read, call = [], predictor._predict
+    read, call = [], GapFiller._predict
 
-    def counted(sequences, asked):
+    def counted(filler, sequences, asked):
         read.append((len(sequences), len(asked)))
-        return call(sequences, asked)
+        return call(filler, sequences, asked)
 
-    monkeypatch.setattr(predictor, "_predict", counted)
+    monkeypatch.setattr(GapFiller, "_predict", counted)
     text = " ".join(["[MASK:3]", "[MASK:2]", "cat"] * 4)  # 12 words: one window
     found = predictor.fill_mask(text, top=3)
     assert read == [(1, 8)]
