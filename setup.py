@@ -12,7 +12,7 @@ SERVE = ["starlette>=1,<2", "uvicorn>=0.30,<1", "prometheus-client>=0.20"]
 EXTRAS = {
     # What JAX runs on; jaxlib alone knows CPUs.
     **{accelerator: [f"jax[{accelerator}]>=0.10"] for accelerator in ("cpu", "cuda12", "cuda13", "tpu")},
-    "text": ["spacy>=3.8,<4"],
+    "text": ["spacy>=3.8,<4", "icu4py>=1.2"],  # splitters: that of HLM's paper, and words of scripts without spaces
     "eval": EVAL,
     "defence": ["symspellpy>=6.9"],  # spelling correction in front of a model, with its dictionary
     "export": ["flatbuffers"],  # what jax.export writes its programs with
@@ -29,7 +29,8 @@ EXTRAS = {
     "test": [
         *["pytest", "pytest-timeout", "pytest-xdist", "ruff", "hypothesis"],
         "pyright[nodejs]==1.1.414",  # another version finds other things
-        *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "pyarrow", "tensorboardX"],
+        *["nbclient", "nbformat", "ipykernel", "spacy>=3.8,<4", "icu4py>=1.2", "pyarrow"],
+        "tensorboardX",
         "symspellpy>=6.9",
         "pandas",  # results as tables, and tables as rows
         *["PyYAML", "jsonschema"],  # check the manifests of launch/

@@ -31,7 +31,7 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "eval": Extra("scores of fine-tuning, and plots of reports", ("scikit-learn", "scipy", "matplotlib")),
-    "text": Extra("the word splitter of HLM's paper, text.splitter=spacy", ("spacy",)),
+    "text": Extra("splitters: text.splitter=spacy (HLM's paper) and icu (Thai, Chinese ...)", ("spacy", "icu4py")),
     "defence": Extra("spelling correction in front of a model, --defence symspell", ("symspellpy",)),
     "tensorboard": Extra("metrics of runs in TensorBoard", ("tensorboardX",)),
     "export": Extra("programs for JAX without charlm, charlm export", ("flatbuffers",)),

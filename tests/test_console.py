@@ -157,7 +157,7 @@ def test_doctor_says_what_is_missing_and_what_for(monkeypatch):
     monkeypatch.setattr(doctor, "version_of", lambda package: "" if package == "spacy" else there(package))
     monkeypatch.setattr(doctor, "devices", lambda: "none: the driver is too old")
     text = "\n".join(doctor.lines())
-    assert "missing: spacy; it is for the word splitter of HLM's paper" in text
+    assert "missing: spacy; it is for splitters: text.splitter=spacy (HLM's paper)" in text
     assert 'pip install -e ".[text]"' in text
     assert re.search(r"^jax +0\.\d+", text, re.MULTILINE)
     assert "none: the driver is too old" in text

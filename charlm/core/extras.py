@@ -25,6 +25,7 @@ _PACKAGES = {
     "datasketch": _Package("datasketch", "beam"),
     "faiss": _Package("faiss-cpu", "search"),
     "flatbuffers": _Package("flatbuffers", "export"),
+    "icu4py": _Package("icu4py", "text"),
     "matplotlib": _Package("matplotlib", "eval"),
     "onnx": _Package("onnx", ""),
     "onnxruntime": _Package("onnxruntime", ""),

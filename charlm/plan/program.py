@@ -205,8 +205,9 @@ def with_text_here(config: ml_collections.ConfigDict) -> tuple[ml_collections.Co
     absent = [spec for spec in config.data.train if not _is_here(spec)]
     if absent:
         notes["data.train"] = f"{absent[0]} is not here: batches are measured on the built-in text"
-    if config.text.splitter == "spacy" and missing("spacy"):
-        notes["text.splitter"] = "spacy is not installed: text is split by the rules"
+    needed = {"spacy": "spacy", "icu": "icu4py"}.get(config.text.splitter)
+    if needed and missing(needed):
+        notes["text.splitter"] = f"{needed} is not installed: text is split by the rules"
     return with_text_of(config, notes), notes
 
 

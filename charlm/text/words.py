@@ -1,8 +1,9 @@
 """Splits text into words, given as character offsets, so that the text can always be restored exactly.
 
-There are four splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast), "reference" (the released
-code) and "spaces". The first two split scripts written without spaces per character (HLM, section Limitations). Open it
-to add a splitter, or to change what counts as a word.
+There are five splitters: "spacy" (the HLM paper, section 3.5), "rules" (no dependency, fast), "icu" (the same, with
+dictionaries), "reference" (the released code) and "spaces". The first two split scripts written without spaces per
+character (HLM, section Limitations), "icu" splits them into words. Open it to add a splitter, or to change what counts
+as a word.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def get_splitter(name: str, language: str = "en") -> Splitter:
       language: the code of the spaCy pipeline; the other splitters treat all languages alike.
 
     Raises:
-      ValueError: the name or the language is unknown, or spaCy is needed and not installed.
+      ValueError: the name or the language is unknown, or spaCy or ICU is needed and not installed.
     """
     if name in SPLITTERS:
         return _MAKERS[name](language)
@@ -207,6 +208,60 @@ class RulesSplitter:
         return [match.span() for match in _rules_pattern().finditer(text)]
 
 
+class IcuSplitter:
+    """Splits as "rules" does, but finds the words of scripts without spaces by the dictionaries of ICU.
+
+    These are Chinese and Japanese together, Thai, Lao, Khmer and Burmese. Which words there are depends on ICU's
+    version, which comes with the package icu4py.
+    """
+
+    name = "icu"
+
+    def __init__(self) -> None:
+        """Loads ICU; ValueError if it is missing."""
+        try:
+            self._breaker = extras.load('text.splitter="icu"', "icu4py.breakers").WordBreaker
+        except ValueError as error:
+            raise ValueError(f'{error}; text.splitter="rules" needs nothing') from error.__cause__
+
+    def __reduce__(self) -> tuple[type[IcuSplitter], tuple[()]]:
+        return IcuSplitter, ()
+
+    def spans(self, text: str) -> list[Span]:
+        """Returns the offsets of the words; together they hold every character of `text` except whitespace."""
+        found = RulesSplitter().spans(text)
+        unspaced, _ = _unspaced_patterns()
+        if not unspaced.search(text):
+            return found
+        spans: list[Span] = []
+        run: list[Span] = []  # characters of scripts without spaces that stand side by side
+        for span in found:
+            alone = unspaced.match(text, span[0]) is not None
+            if run and not (alone and span[0] == run[-1][1]):
+                spans += self._words(text, run)
+                run = []
+            if alone:
+                run.append(span)
+            else:
+                spans.append(span)
+        return spans + (self._words(text, run) if run else [])
+
+    def _words(self, text: str, run: list[Span]) -> list[Span]:
+        """Returns the words of a run of characters; none ends inside one with its marks."""
+        start, end = run[0][0], run[-1][1]
+        part = text[start:end]
+        ends = {word_end for _, word_end in self._breaker(part, "en").segments()}
+        places, units = [], 0  # ICU counts in UTF-16, where characters beyond the basic plane have two units
+        for first, last in run:
+            units += last - first + sum(char > "\uffff" for char in text[first:last])
+            if units in ends:
+                places.append(last)
+        bounds = [start, *places]
+        if bounds[-1] != end:
+            bounds.append(end)
+        return list(itertools.pairwise(bounds))
+
+
 _REFERENCE_SPACES = "\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _REFERENCE_SPLITTERS = re.escape("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~，。：；（）")
 _REFERENCE = re.compile(f"[{_REFERENCE_SPLITTERS}]|[^{_REFERENCE_SPACES}{_REFERENCE_SPLITTERS}]+")
@@ -310,6 +365,7 @@ def _spacy_tokenizer(language: str):
 _MAKERS: dict[str, Callable[[str], Splitter]] = {
     "spacy": SpacySplitter,
     "rules": lambda _: RulesSplitter(),
+    "icu": lambda _: IcuSplitter(),
     "reference": lambda _: ReferenceSplitter(),
     "spaces": lambda _: SpacesSplitter(),
 }

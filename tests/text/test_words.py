@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from charlm.core import extras
 from charlm.text import words as words_module
 from charlm.text.words import SPLITTERS, SplitText, get_splitter, split
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "goldens" / "hlm_tokenizer.json").read_text(encoding="utf-8"))
 SINGLE = GOLDEN["single"]
+PACKAGES = {"spacy": "spacy", "icu": "icu4py"}  # of splitters that need one
 # Indices of the golden strings in Han or kana, which spaCy leaves whole and the per-character split cuts.
 UNSPACED = {11, 12}
 
@@ -36,8 +38,8 @@ def words_of(text: str, name: str = "rules", language: str = "en") -> list[str]:
 
 @pytest.fixture(params=SPLITTERS, scope="module")
 def splitter(request):
-    if request.param == "spacy":
-        pytest.importorskip("spacy")
+    if request.param in PACKAGES:
+        pytest.importorskip(PACKAGES[request.param])
     return get_splitter(request.param)
 
 
@@ -106,6 +108,45 @@ def test_unspaced_scripts_split_per_character(name, text, expected):
     if name == "spacy":
         pytest.importorskip("spacy")
     assert words_of(text, name) == expected.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("今天天气很好", "今天 天气 很好"),
+        ("私は東京で寿司を", "私 は 東京 で 寿司 を"),
+        ("ที่นี่ ok สวัสดีครับ", "ที่ นี่ ok สวัสดี ครับ"),
+        ("ខ្ញុំស្រលាញ់ភាសាខ្មែរ", "ខ្ញុំ ស្រលាញ់ ភាសាខ្មែរ"),
+        ("𠮷野家と𠮷田", "𠮷 野家 と 𠮷 田"),  # characters that are two units of UTF-16
+        ("看http://x.com/a。好", "看 http://x.com/a 。 好"),
+        ("a手b手 don't 1,234.5 #Tag", "a 手 b 手 do n't 1,234.5 #Tag"),
+    ],
+)
+def test_icu_finds_words_where_there_are_no_spaces(text, expected):
+    pytest.importorskip("icu4py")
+    assert words_of(text, "icu") == expected.split()
+
+
+@settings(deadline=None, max_examples=300)
+@given(text=TEXTS)
+def test_icu_only_joins_what_the_rules_cut(text):
+    pytest.importorskip("icu4py")
+    bounds = lambda name: {bound for span in get_splitter(name).spans(text) for bound in span}
+    assert bounds("icu") <= bounds("rules")
+
+
+def test_icu_takes_linear_time():
+    pytest.importorskip("icu4py")
+    splitter, text = get_splitter("icu"), "สวัสดีครับผมชื่อจอห์น" * 20_000
+    began = time.process_time()
+    assert "".join(text[start:end] for start, end in splitter.spans(text)) == text
+    assert time.process_time() - began < 60  # measured: under 1 s
+
+
+def test_a_splitter_without_its_package_is_told_in_one_line(monkeypatch):
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r'splitter="icu": icu4py is not installed: pip install .*rules" needs no'):
+        get_splitter("icu")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +238,7 @@ def test_spaces_alone():
 
 
 def test_unknown_names_are_explained(monkeypatch):
-    with pytest.raises(ValueError, match=r"text\.splitter='rule' .*spacy, rules, reference.*did you mean rules"):
+    with pytest.raises(ValueError, match=r"text\.splitter='rule' .*spacy, rules, icu, reference.*did you mean rules"):
         get_splitter("rule")
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ValueError, match=r'pip install -e "\.\[text\]".*rules'):
