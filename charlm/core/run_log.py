@@ -64,14 +64,46 @@ def kept(folder: Path) -> Iterator[None]:
         yield
         return
     handler = RunLog(path)
-    log.addHandler(handler)
+    with _heard():
+        log.addHandler(handler)
+        try:
+            yield
+        except Exception as error:
+            said = " ".join(str(error).split())
+            handler.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "error: %s", (said,), None))
+            raise
+        finally:
+            log.removeHandler(handler)
+
+
+class _Onwards(logging.Handler):
+    """Hands the records of a level on to the handlers of a logger's parents."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if log.parent is not None:
+            log.parent.callHandlers(record)
+
+
+@contextlib.contextmanager
+def _heard() -> Iterator[None]:
+    """Lets progress reach the handlers of charlm's log during the block, where a program shows warnings alone.
+
+    A program that calls charlm's functions sees no more than before.
+    """
+    if log.isEnabledFor(logging.INFO):
+        yield
+        return
+    level, propagates, onwards = log.level, log.propagate, _Onwards(log.getEffectiveLevel())
+    log.setLevel(logging.INFO)
+    if propagates:
+        log.propagate = False
+        log.addHandler(onwards)
     try:
         yield
-    except Exception as error:
-        handler.emit(log.makeRecord(log.name, logging.ERROR, "", 0, "error: %s", (" ".join(str(error).split()),), None))
-        raise
     finally:
-        log.removeHandler(handler)
+        log.removeHandler(onwards)
+        log.setLevel(level)
+        log.propagate = propagates
 
 
 def begin() -> None:

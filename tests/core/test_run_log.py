@@ -75,3 +75,30 @@ def test_a_folder_that_cannot_be_written_does_not_end_the_run(tmp_path, read_onl
         run_log.begin()
         log.info("step 1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_shows_warnings_alone_still_has_the_whole_log_in_the_folder(tmp_path, monkeypatch):
+    shown = []
+
+    class Shown(logging.Handler):
+        def emit(self, record):
+            shown.append(record.getMessage())
+
+    root, handler = logging.getLogger(), Shown()
+    monkeypatch.setattr(log, "level", logging.NOTSET)
+    monkeypatch.setattr(log, "propagate", True)
+    monkeypatch.setattr(root, "level", logging.WARNING)
+    for one in (root, log):
+        one.manager._clear_cache()  # levels set past `setLevel`
+    root.addHandler(handler)
+    try:
+        with run_log.kept(tmp_path):
+            run_log.begin()
+            log.info("step 1")
+            log.warning("the loss rises")
+        log.info("outside")
+    finally:
+        root.removeHandler(handler)
+    assert lines(tmp_path) == ["step 1", "the loss rises"]
+    assert shown == ["the loss rises"]
+    assert (log.level, log.propagate) == (logging.NOTSET, True)
