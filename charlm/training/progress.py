@@ -32,7 +32,7 @@ def report_start(run: Run, workdir: str) -> None:
     """Logs devices, parameters by part, the text, and the objective's lines about vocabularies and batches."""
     log.info("writing to %s; devices: %d x %s", workdir, jax.device_count(), jax.devices()[0].device_kind)
     for part, count in count_parameters(run.abstract_state.params).items():
-        log.info("parameters  %-28s %13s", part, f"{count:,}")
+        log.info("parameters  %-25s %13s", part, f"{count:,}")
     data = run.objective.data
     for name, corpora in (("train", data.train), ("held-out", data.heldout)):
         words = sum(corpus.stats.words for corpus in corpora)
