@@ -1,12 +1,14 @@
 """Joins requests into batches: one thread computes, and all that came meanwhile and fits together is the next batch.
 
-A request that the model refuses fails alone: if a joined batch fails, its requests are computed one by one. Open it to
-change which requests share a batch, or what happens when too many wait.
+A request that is more than a batch is computed in parts, and after each the others have their turn; it is dropped when
+nobody waits for it any more. A request that the model refuses fails alone: if a joined batch fails, its requests are
+computed one by one. Open it to change which requests share a batch, or what happens when too many wait.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
 from collections import deque
@@ -14,6 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
+from charlm.serve.abilities import ABILITIES
 from charlm.serve.limits import Limits, Refused
 from charlm.serve.models import Key
 
@@ -24,13 +27,47 @@ Count = Callable[[Key, int, int, float], None]  # tells of a batch: its key, req
 MOST_PAUSE = 0.003  # seconds to wait for as many requests as there were; half as long as the last batch took, at most
 
 
-class Job(NamedTuple):
-    """A request that waits: its key, items and number of texts, and where its results go."""
+MOST_CHARACTERS = 16_384  # of a batch of several items: others should not wait for seconds
+
+
+@dataclasses.dataclass(eq=False)
+class Job:
+    """A request that waits: its key, items and number of texts, where its results go, and those found so far."""
 
     key: Key
     items: list[Any]  # as the ability has them
     texts: int
     results: Future[list[Any]]  # as the ability has them
+    found: list[Any] = dataclasses.field(default_factory=list)  # as the ability has them
+
+    @property
+    def over(self) -> bool:
+        """Whether it has its results or its error, or nobody waits for them."""
+        return self.results.done()
+
+    def next_items(self, most_texts: int) -> list[Any]:  # as the ability has them
+        """Returns the items of the next part: one, or more that are together no more than a batch may have."""
+        rest = self.items[len(self.found) :]
+        if not ABILITIES[self.key.ability].together:
+            return rest[:1]
+        part, characters = rest[: max(1, most_texts * len(self.items) // max(1, self.texts))], 0
+        for n, item in enumerate(part):
+            characters += _characters(item)
+            if n and characters > MOST_CHARACTERS:
+                return part[:n]
+        return part
+
+
+class Part(NamedTuple):
+    """What is computed of a request in one batch."""
+
+    job: Job
+    items: list[Any]  # as the ability has them
+
+    @property
+    def texts(self) -> int:
+        """The number of texts of its items."""
+        return self.job.texts * len(self.items) // max(1, len(self.job.items))
 
 
 class Batcher:
@@ -75,7 +112,7 @@ class Batcher:
             if self._stopping:
                 raise Refused(503, "the server is stopping", retry_after=1)
             if len(self._jobs) >= self._limits.queue:
-                self._jobs = deque(job for job in self._jobs if not job.results.cancelled())
+                self._jobs = deque(job for job in self._jobs if not job.over)
             if len(self._jobs) >= self._limits.queue:
                 raise Refused(429, f"{len(self._jobs)} requests wait already (--queue)", retry_after=1)
             job = Job(key, items, texts, Future())
@@ -109,45 +146,63 @@ class Batcher:
                 # Clients that were just answered ask again at once: together they are cheaper than one after another.
                 self._changed.wait_for(lambda: len(self._jobs) >= self._expected or self._stopping, self._pause)
                 batch = self._next()
-                self._running = [job for job in batch if job.results.set_running_or_notify_cancel()]
-                del batch  # or what it holds would be kept until the next request
+                self._running = [part.job for part in batch]
             start = time.monotonic()
-            if self._running:
-                self._answer(self._running)
-            self._expected = len(self._running) + len(self._jobs)
+            if batch:
+                self._answer(batch)
+            with self._changed:
+                self._jobs.extend(job for job in self._running if not job.over)  # behind those that came meanwhile
+                self._expected = len(self._running) + len(self._jobs)
+                self._running = []
             self._pause = min(MOST_PAUSE, (time.monotonic() - start) / 2) if self._expected > 1 else 0.0
-            self._running = []
+            del batch  # or what it holds would be kept until the next request
 
-    def _next(self) -> list[Job]:
-        """Takes the oldest request, and those that may join it in their order."""
-        first = self._jobs.popleft()
-        batch, texts, others = [first], first.texts, deque[Job]()
-        while self._jobs and texts < self._limits.max_batch:
+    def _next(self) -> list[Part]:
+        """Takes the oldest request, or a part of it, and those that may join it whole, in their order."""
+        self._jobs = deque(job for job in self._jobs if not job.over)
+        if not self._jobs:
+            return []
+        most, first = self._limits.max_batch, self._jobs.popleft()
+        batch, others = [Part(first, first.next_items(most))], deque[Job]()
+        texts, whole = batch[0].texts, len(first.found) + len(batch[0].items) == len(first.items)
+        characters = sum(map(_characters, batch[0].items))
+        while whole and ABILITIES[first.key.ability].together and self._jobs and texts < most:
             job = self._jobs.popleft()
-            if job.key == first.key and texts + job.texts <= self._limits.max_batch:
-                batch.append(job)
-                texts += job.texts
+            part = Part(job, job.items[len(job.found) :])
+            more = sum(map(_characters, part.items))
+            if job.key == first.key and texts + part.texts <= most and characters + more <= MOST_CHARACTERS:
+                batch.append(part)
+                texts, characters = texts + part.texts, characters + more
             else:
                 others.append(job)
         self._jobs.extendleft(reversed(others))
         return batch
 
-    def _answer(self, batch: list[Job]) -> None:
-        start = time.monotonic()
+    def _answer(self, batch: list[Part]) -> None:
+        start, key = time.monotonic(), batch[0].job.key
         try:
-            results = self._compute(batch[0].key, [item for job in batch for item in job.items])
+            results = self._compute(key, [item for part in batch for item in part.items])
         except Exception as error:  # whatever the model raises: the thread must go on
             if len(batch) > 1:
-                for job in batch:
-                    self._answer([job])
+                for part in batch:
+                    self._answer([part])
                 return
-            _end(batch[0], error)
+            _end(batch[0].job, error)
             return
-        self._count(batch[0].key, len(batch), sum(job.texts for job in batch), time.monotonic() - start)
+        self._count(key, len(batch), sum(part.texts for part in batch), time.monotonic() - start)
         at = 0
-        for job in batch:
-            _end(job, results[at : at + len(job.items)])
-            at += len(job.items)
+        for job, items in batch:
+            job.found += results[at : at + len(items)]
+            at += len(items)
+            if len(job.found) == len(job.items):
+                _end(job, job.found)
+
+
+def _characters(item: Any) -> int:  # as the ability has it
+    """Returns how many characters the texts of an item have."""
+    if isinstance(item, str):
+        return len(item)
+    return sum(map(_characters, item)) if isinstance(item, list | tuple) else 0
 
 
 def _end(job: Job, found: list[Any] | Exception) -> None:  # results as the ability has them

@@ -94,6 +94,71 @@ def test_a_request_that_is_refused_fails_alone():
     made.stop(10)
 
 
+def test_a_large_request_is_computed_in_parts_and_lets_others_pass():
+    calls, gate = [], threading.Event()
+
+    def compute(key, items):
+        calls.append((key.ability, items))
+        gate.wait(20)
+        return [item.upper() for item in items]
+
+    made, counted = batcher(compute, max_batch=2)
+    large = made.submit(ENCODE, list("abcde"), 5)
+    made.start()
+    until(lambda: calls)
+    small = [made.submit(ENCODE, ["f"], 1), made.submit(Key("stub", "fill_mask"), ["g", "h"], 2)]
+    gate.set()
+    assert [one.result(10) for one in (large, *small)] == [list("ABCDE"), ["F"], ["G", "H"]]
+    assert calls == [
+        ("encode", ["a", "b"]), ("encode", ["f"]), ("fill_mask", ["g"]), ("encode", ["c", "d"]), ("fill_mask", ["h"]),
+        ("encode", ["e"]),
+    ]  # fmt: skip
+    assert sum(texts for _, _, texts in counted) == 8
+    made.stop(10)
+
+
+def test_long_texts_make_smaller_parts(monkeypatch):
+    monkeypatch.setattr(batching, "MOST_CHARACTERS", 10)
+    calls = []
+    made, _ = batcher(lambda _key, items: calls.append(items) or items)
+    items = ["a" * 4, "b" * 6, "c", "d" * 30, ("e" * 5, "f" * 6), "g"]
+    result = made.submit(ENCODE, items, len(items))
+    other = made.submit(ENCODE, ["h" * 9], 1)
+    made.start()
+    assert result.result(10) == items
+    assert other.result(10) == ["h" * 9]
+    assert calls == [items[:2], ["h" * 9], items[2:3], items[3:4], items[4:5], items[5:]]
+    made.stop(10)
+
+
+def test_a_request_that_was_given_up_is_dropped_between_its_parts():
+    calls, gate = [], threading.Event()
+    made, _ = batcher(lambda _key, items: calls.append(items) or (gate.wait(20) and items), max_batch=1)
+    large = made.submit(ENCODE, list("abc"), 3)
+    made.start()
+    until(lambda: calls)
+    assert large.cancel()
+    gate.set()
+    assert made.submit(ENCODE, ["d"], 1).result(10) == ["d"]
+    assert calls == [["a"], ["d"]]
+    made.stop(10)
+
+
+def test_a_part_that_is_refused_fails_its_whole_request_alone():
+    def compute(_key, items):
+        if "bad" in items:
+            raise ValueError("bad")
+        return items
+
+    made, _ = batcher(compute, max_batch=2)
+    results = [made.submit(ENCODE, items, len(items)) for items in (["a", "b", "bad"], ["c"])]
+    made.start()
+    assert results[1].result(10) == ["c"]
+    with pytest.raises(ValueError, match=r"^bad$"):
+        results[0].result(10)
+    made.stop(10)
+
+
 def test_what_nobody_waits_for_is_not_computed_and_makes_room():
     calls = []
     made, _ = batcher(lambda _key, items: calls.append(items) or items, queue=2)
