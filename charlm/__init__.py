@@ -15,13 +15,15 @@ applies a model. Compiled programs are kept for the next process (`charlm.core.p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from charlm.core.called import give
 from charlm.core.programs import keep_programs
 from charlm.core.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from charlm.api.model import Model, load
     from charlm.api.noise import noise
     from charlm.api.reports import Report, robustness
@@ -74,25 +76,22 @@ def __getattr__(name: str) -> object:
     return getattr(found, name)
 
 
-def _finetune(*args: Any, **options: Any) -> Model:  # those of the function
-    """Calls the function of `charlm.api.training`, which a call of the package `charlm.finetune` stands for."""
-    from charlm.api import training
+def _finetune() -> Callable[..., Model]:
+    from charlm.api.training import finetune
 
-    return training.finetune(*args, **options)
-
-
-def _robustness(*args: Any, **options: Any) -> Report:  # those of the function
-    """Calls the function of `charlm.api.reports`, which a call of the package `charlm.robustness` stands for."""
-    from charlm.api import reports
-
-    return reports.robustness(*args, **options)
+    return finetune
 
 
-def _show(*args: Any, **options: Any) -> Shown:  # those of the function
-    """Calls the function of `charlm.api.showing`, which a call of the package `charlm.show` stands for."""
-    from charlm.api import showing
+def _robustness() -> Callable[..., Report]:
+    from charlm.api.reports import robustness
 
-    return showing.show(*args, **options)
+    return robustness
+
+
+def _show() -> Callable[..., Shown]:
+    from charlm.api.showing import show
+
+    return show
 
 
 give("charlm.finetune", _finetune)

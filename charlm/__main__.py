@@ -97,7 +97,7 @@ COMMANDS = {
         "charlm.plot",
         "draw the training curves of runs",
         "plot runs/hlm runs/other --out curves.svg",
-        then="charlm predict --help lists what a model can do; charlm robustness measures what typos cost it",
+        then="open the figure; --metric chooses what is drawn",
     ),
     "league": Command(
         "charlm.league.__main__",
@@ -115,7 +115,7 @@ COMMANDS = {
         "charlm.export.__main__",
         "write a model for programs without charlm",
         "export --model runs/tags --output exported",
-        then="README.md in the folder shows how to run the program",
+        then="the folder's README.md, where it has one, shows how to use it; charlm serve answers over HTTP instead",
     ),
     "ship": Command(
         "charlm.ship.__main__",

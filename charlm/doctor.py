@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from charlm import __version__
 from charlm.core.commands import print_lines
+from charlm.core.extras import is_checkout
 from charlm.core.files import default_cache_dir
 
 CORE = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "numpy")  # packages whose versions are told
@@ -62,7 +63,7 @@ def lines() -> list[str]:
             found.append(f"  {name:<16} installed: {', '.join(f'{one} {version_of(one)}' for one in extra.packages)}")
         else:
             found.append(f"  {name:<16} missing: {', '.join(absent)}; it is for {extra.use}")
-            found.append(f'  {"":<16} pip install -e ".[{name}]"')
+            found.append(f"  {'':<16} pip install " + (f'-e ".[{name}]"' if is_checkout() else " ".join(absent)))
     for name, use in OTHERS.items():
         version = version_of(name)
         found.append(f"  {name:<16} {f'installed: {version}' if version else f'missing; it is for {use}'}")

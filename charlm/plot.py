@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from charlm.core import extras
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.durable import replacing
 from charlm.core.help_text import HelpText
@@ -179,7 +180,7 @@ def _shown(points: Sequence[tuple[int, float]], log_x: bool, log_y: bool) -> tup
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m charlm.plot", description=__doc__, formatter_class=HelpText)
+    parser = argparse.ArgumentParser(prog=program("charlm.plot"), description=__doc__, formatter_class=HelpText)
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN", help="workdir of a run")
     add("--out", default="curves.svg", metavar="FILE", help="the figure, .svg, .png or .pdf (default: %(default)s)")

@@ -18,7 +18,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from charlm.api.fine_tuned import Labelling
-from charlm.api.loaded import rows_of
+from charlm.api.loaded import checked_items, rows_of
 from charlm.api.results import Corrected, Edit, Encoding, Gap, Generation, Neighbor, Piece, Score, Word
 from charlm.api.streams import BATCHES_AT_ONCE, PAIRED, streamed
 from charlm.core.stores import here
@@ -46,6 +46,8 @@ def load(name_or_folder: str | os.PathLike[str], batch_size: int = 32, **options
     Raises:
       ValueError: there is no model, it is damaged, or it does not fit the options.
     """
+    if not isinstance(name_or_folder, str | os.PathLike):
+        raise ValueError(f"load: expected the name or folder of a model, got {str(name_or_folder)[:80]!r}")
     path = os.fspath(name_or_folder)
     return Model(from_pretrained(here(path), **options), batch_size, path)
 
@@ -203,7 +205,7 @@ class Model(Labelling):
     ) -> np.ndarray:
         settings = self.sentence_settings
         before = settings.prompt_of(prompt, name)
-        several = [texts] if isinstance(texts, str) else texts
+        several = [texts] if isinstance(texts, str) else checked_items(texts)
         found_ND = sentence_vectors(
             self._able("encode"), several, settings, normalize=normalize, prompt=before, batch_size=batch_size
         )

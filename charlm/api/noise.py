@@ -50,4 +50,6 @@ class NoisyText:
 
 def noise(spec: str, seed: int = 0, misspellings: str = "") -> NoisyText:
     """Returns a function that puts noise into a text or several; see `NoisyText`."""
+    if not isinstance(spec, str):
+        raise ValueError(f"noise: expected kind[:rate], such as 'keyboard:0.1', got {spec!r}")
     return NoisyText(spec, seed, misspellings)

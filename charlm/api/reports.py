@@ -15,10 +15,12 @@ from pathlib import Path
 from charlm.api.model import Model, load
 from charlm.api.training import Rows
 from charlm.core.durable import write_text
+from charlm.core.nearest import did_you_mean
 from charlm.core.stores import here
 from charlm.core.types import JsonObject, Option
 from charlm.robustness.measure import measure
 from charlm.robustness.render import write_report
+from charlm.robustness.settings import ReportSettings
 from charlm.tasks.table import TASKS
 
 Models = Model | str | os.PathLike[str] | Iterable[Model | str | os.PathLike[str]]
@@ -70,6 +72,9 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
     Raises:
       ValueError: a model was fine-tuned for no task or for another one than the first, a row or a setting is wrong.
     """
+    known = [field.name for field in dataclasses.fields(ReportSettings)]
+    if unknown := [name for name in settings if name not in known]:
+        raise ValueError(f"unknown setting {unknown[0]!r} of a report{did_you_mean(unknown[0], known)}")
     several = [models] if isinstance(models, Model | str | os.PathLike) else list(models)
     if not several:
         raise ValueError("models: expected at least one")

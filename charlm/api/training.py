@@ -113,9 +113,12 @@ def _file_of(rows: Rows, folder: Path, part: str, config: ml_collections.ConfigD
     if form is None:
         raise ValueError(f"{part}: the task {config.task} takes no rows, only files: give the path of one")
     written = form.file_of(rows, part)
-    folder.mkdir(parents=True, exist_ok=True)  # only once rows are found to be good
     path = folder / f"{part}.{form.ending}"
-    write_text(path, written.text)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)  # only once rows are found to be good
+        write_text(path, written.text)
+    except OSError as error:
+        raise ValueError(f"workdir={folder.parent} cannot be written: {error.strerror}") from error
     config.data.update(written.columns)
     return str(path)
 

@@ -29,3 +29,8 @@ def program(module: str) -> str:
       module: the module of the command, such as "charlm.serve".
     """
     return _NAME.get() or f"python -m {module}"
+
+
+def as_typed(command: str) -> str:
+    """Returns a command line as the user would type it: one of `python -m charlm.X` as `charlm X`, who uses that."""
+    return command.replace("python -m charlm.", "charlm ") if _NAME.get() else command

@@ -30,6 +30,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     try:
         yield temporary
         rename(temporary, path)
+    except OSError as error:
+        if error.filename == temporary:
+            error.filename = path  # which is what the caller has asked for
+        raise
     finally:
         if os.path.isdir(temporary):
             shutil.rmtree(temporary, ignore_errors=True)

@@ -93,8 +93,15 @@ def _package(module: str) -> _Package:
     return _PACKAGES.get(module, _Package(module, ""))
 
 
+def is_checkout() -> bool:
+    """Returns whether charlm runs from its repository, whose extras pip can install; an installed wheel has none."""
+    return (Path(__file__).resolve().parents[2] / "setup.py").is_file()
+
+
 def _install(packages: list[str]) -> str:
     found = [_package(package) for package in packages]
+    if not is_checkout():
+        return " ".join(["pip install", *dict.fromkeys(package.name for package in found)])
     extras = ",".join(dict.fromkeys(package.extra for package in found if package.extra))
     names = [package.name for package in found if not package.extra]
     return " ".join(["pip install", *([f'-e ".[{extras}]"'] if extras else []), *names])

@@ -25,5 +25,12 @@ def did_you_mean(name: object, choices: Iterable[str], alike: float = OF_OURS) -
     Returns:
       "" if no choice is similar enough.
     """
-    close = difflib.get_close_matches(str(name), list(choices), n=1, cutoff=alike)
+    typed, listed = str(name), list(choices)
+    if (
+        typed.isidentifier() and listed and all("." in one for one in listed)
+    ):  # keys, of whose names only the last part was
+        by_leaf = {one.rpartition(".")[2]: one for one in listed}
+        found = difflib.get_close_matches(typed, list(by_leaf), n=1, cutoff=max(alike, ALIKE))
+        return f"; did you mean {by_leaf[found[0]]}?" if found else ""
+    close = difflib.get_close_matches(typed, listed, n=1, cutoff=alike)
     return f"; did you mean {close[0] if _PLAIN.fullmatch(close[0]) else repr(close[0])}?" if close else ""

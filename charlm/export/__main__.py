@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
@@ -31,7 +32,7 @@ SENTENCES = "sentence-transformers"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m charlm.export", description=__doc__, formatter_class=HelpText)
+    parser = argparse.ArgumentParser(prog=program("charlm.export"), description=__doc__, formatter_class=HelpText)
     add = parser.add_argument
     add("--model", required=True, help="what charlm.load reads: a workdir, a folder of weights, or a model's name")
     add(
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         help="stablehlo: what the program may run on, with commas (default: %(default)s)",
     )
     add("--words", default="", metavar="FILE", help="words: most frequent first (default: the list beside the model)")
-    add("--size", type=int, default=0, help="words: how many of them at most (default: all)")
+    add("--size", type=int, default=0, help="words: how many of them at most, beside [CLS] and [SEP] (default: all)")
     add("--dtype", choices=("float32", "bfloat16"), default="float32", help="words: of the vectors (%(default)s)")
     return parser
 

@@ -19,6 +19,7 @@ import numpy as np
 from charlm import metrics
 from charlm.config import to_json
 from charlm.core import hosts
+from charlm.core.called_as import as_typed
 from charlm.core.durable import write_json, write_text
 from charlm.core.memory import clear_exhaustion
 from charlm.core.reading import read_json
@@ -112,8 +113,9 @@ def _say_what_next(config: ml_collections.ConfigDict, task: AnyTask, folder: Pat
     """Logs a command that uses a model of a finished run, and one that measures it under typos."""
     data = shlex.join(config.data.test or config.data.dev or ("FILE",))
     quoted = shlex.quote(str(folder))
-    log.info("try it: %s", task.use.format(workdir=quoted))
-    log.info("under typos: python -m charlm.robustness --models %s --data %s --out %s_report", quoted, data, quoted)
+    log.info("try it: %s", as_typed(task.use.format(workdir=quoted)))
+    measuring = f"python -m charlm.robustness --models {quoted} --data {data} --out {quoted}_report"
+    log.info("under typos: %s", as_typed(measuring))
 
 
 def first_run(

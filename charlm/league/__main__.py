@@ -25,6 +25,7 @@ from pathlib import Path
 import ml_collections
 
 from charlm.config import named_config
+from charlm.core.called_as import program
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
 from charlm.core.help_text import HelpText
@@ -45,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
     keys = [f"  {name:<28} {key.meaning} (default {key.default!r})" for name, key in KEYS.items()]
     parser = argparse.ArgumentParser(
-        prog="python -m charlm.league",
+        prog=program("charlm.league"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], "\n".join(["keys for --set:", *keys])]),
         formatter_class=HelpText,

@@ -103,6 +103,10 @@ def _texts(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> W
     if names and ("pair" in rows[0]) != ("pair" in names):
         reads, has = ("two texts", "one") if "pair" in names else ("one text", "a pair")
         raise ValueError(f"{rows[0]['where']}: the model reads {reads}, and this row has {has}")
+    for row in rows:
+        _check_texts(row, *(("text", "pair") if "pair" in row else ("text",)))
+        if row["label"] is None or row["label"] != row["label"]:  # NaN, as pandas has it for what is missing
+            raise ValueError(f"{row['where']}: expected a label, got {row['label']!r}")
     called = {key: names.get(key, key) for key in ("text", "pair", "label")}
     lines = ({called[key]: _plain(row[key]) for key in called if key in row} for row in rows)
     return Written(_json_lines(lines), called | ({} if "pair" in rows[0] else {"pair": ""}))
@@ -114,6 +118,7 @@ def _passages(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -
     called = {key: names.get(key, name) for key, name in usual.items()}
     queries: dict[str, list[JsonObject]] = {}
     for row in rows:
+        _check_texts(row, "query", "passage")
         passage = {called["pair"]: row["passage"], called["label"]: int(row["relevance"])}
         queries.setdefault(row["query"], []).append(passage)
     lines = (
@@ -128,6 +133,7 @@ def _questions(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) 
     del names
     paragraphs = []
     for number, row in enumerate(rows):
+        _check_texts(row, "question", "context")
         context, answer = row["context"], row["answer"]
         start = context.find(answer) if answer else -1
         if answer and start < 0:
@@ -137,6 +143,13 @@ def _questions(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) 
         paragraphs.append({"context": context, "qas": [question | {"is_impossible": not answers}]})
     file = {"version": "2.0", "data": [{"title": part, "paragraphs": paragraphs}]}
     return Written(json.dumps(file, ensure_ascii=False), {})
+
+
+def _check_texts(row: JsonObject, *parts: str) -> None:
+    """Raises ValueError if a part of a row is no text: it would be left out, or taken for the word "None"."""
+    for part in parts:
+        if not isinstance(row[part], str):
+            raise ValueError(f"{row['where']}: {part}: expected a text, got {str(row[part])[:80]!r}")
 
 
 def _json_lines(rows: Iterable[JsonObject]) -> str:

@@ -17,6 +17,7 @@ import ml_collections
 from charlm.config.apart import Apart, check_resumable
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
+from charlm.core.called_as import as_typed
 from charlm.core.memory import clear_exhaustion
 from charlm.core.optimizer import make_optimizer
 from charlm.core.profiling import StepProfiler
@@ -102,5 +103,5 @@ def _train(
         params = loop.state.params if hosts.alone() else hosts.on_host(loop.state.params)
         if hosts.is_primary():
             run.objective.show_examples(params)
-        log.info("try it: %s", run.objective.use.format(workdir=workdir))
+        log.info("try it: %s", as_typed(run.objective.use.format(workdir=workdir)))
     return ended

@@ -18,6 +18,7 @@ import jax
 from jax.experimental import multihost_utils
 
 from charlm.core import hosts, interrupts
+from charlm.core.called_as import as_typed
 from charlm.core.learning import Learning
 from charlm.core.metric_writer import METRICS_FILE as METRICS_FILE
 from charlm.core.metric_writer import parse_line
@@ -202,4 +203,4 @@ def report_finished(objective: type[Objective], folder: Path, workdir: str, step
     log.info("%s holds a finished run of %d steps: nothing to do", workdir, step)
     report_heldout(objective, folder)
     log.info("train on with a larger --config.%s, start afresh with another --workdir,", steps_key)
-    log.info("or try it: %s", objective.use.format(workdir=workdir))
+    log.info("or try it: %s", as_typed(objective.use.format(workdir=workdir)))

@@ -15,6 +15,7 @@ from charlm.config import flatten, to_json
 from charlm.config.pretraining import set_by
 from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
+from charlm.core.called_as import as_typed
 from charlm.core.durable import write_text
 from charlm.core.memory import clear_exhaustion
 from charlm.core.profiling import StepProfiler
@@ -102,7 +103,7 @@ def _show(run: Run, params: Params, folder: Path, workdir: str) -> None:
     params = params if hosts.alone() else hosts.on_host(params)
     if hosts.is_primary():
         run.objective.show_examples(params)
-    log.info("try it: %s", run.objective.use.format(workdir=workdir))
+    log.info("try it: %s", as_typed(run.objective.use.format(workdir=workdir)))
 
 
 def setup_of(

@@ -183,3 +183,37 @@ def test_the_lines_of_the_readme_run(trained, tmp_path, monkeypatch, capsys):
     assert shapes == "(3, 16) (16,)"
     assert len(word) == 4
     assert found.startswith("Class(label=")
+
+
+class Frame:
+    """As much of a pandas.DataFrame as is used."""
+
+    def __iter__(self):
+        return iter(["text", "label"])
+
+    def iterrows(self):
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (Frame(), "expected texts, got a DataFrame: give one of its columns text, label"),
+        ({"text": "a b"}, "expected a text or several, got dict"),
+        (None, "expected a text or several, got NoneType"),
+        (b"a b", "expected a text or several, got bytes"),
+        (["a", None], "text 1: expected a text, got NoneType"),
+        (["a", 3], "text 1: expected a text, got int"),
+    ],
+)
+def test_what_is_no_text_is_refused(hlm, given, message):
+    for ask in (hlm, hlm.encode, lambda texts: hlm.encode(texts, normalize=True)):
+        with pytest.raises(ValueError, match=message):
+            ask(given)
+
+
+def test_what_names_no_model_or_noise_is_refused():
+    with pytest.raises(ValueError, match="load: expected the name or folder of a model, got 'None'"):
+        charlm.load(None)
+    with pytest.raises(ValueError, match=r"noise: expected kind\[:rate\], such as 'keyboard:0.1', got None"):
+        charlm.noise(None)

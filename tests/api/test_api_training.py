@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -169,3 +170,39 @@ def test_a_fine_tuned_model_comes_back(tmp_path):
     assert tagger.task == "tagging"
     (words, _), *_ = rows
     assert [tag.word for tag in tagger.tag([list(words)])[0]] == list(words)
+
+
+@pytest.mark.parametrize(
+    ("task", "rows", "message"),
+    [
+        ("classify", [("a", "x"), (None, "y")], "train, row 1: text: expected a text, got 'None'"),
+        ("classify", [("a", "b", "x"), ("a", 3, "y")], "train, row 1: pair: expected a text, got '3'"),
+        ("classify", [("a", None)], "train, row 0: expected a label, got None"),
+        ("classify", [("a", float("nan"))], "train, row 0: expected a label, got nan"),
+        ("rank", [("a", None, 1)], "train, row 0: passage: expected a text, got 'None'"),
+        ("answer", [(None, "a", None)], "train, row 0: question: expected a text, got 'None'"),
+    ],
+)
+def test_what_is_no_text_is_refused_and_not_left_out(asked, tmp_path, task, rows, message):
+    with pytest.raises(ValueError, match=message):
+        asked(rows, task=task, workdir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_workdir_that_cannot_be_written_is_named(asked, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"^workdir=\S+file cannot be written: Not a directory"):
+        asked([("a", "x"), ("b", "y")], task="classify", workdir=tmp_path / "file")
+
+
+def test_packages_that_are_called_have_the_help_of_their_functions():
+    assert list(inspect.signature(charlm.finetune).parameters)[:2] == ["model", "train"]
+    assert "Rows are tuples, dicts" in charlm.finetune.__doc__
+    assert "charlm.finetune(model" in charlm.finetune.__doc__
+    assert list(inspect.signature(charlm.robustness).parameters)[:3] == ["models", "data", "out"]
+    assert next(iter(inspect.signature(charlm.show).parameters)) == "model"
+
+
+def test_an_unknown_setting_of_a_report_is_named():
+    with pytest.raises(ValueError, match="unknown setting 'seed' of a report; did you mean seeds"):
+        charlm.robustness("runs/none", [("a", "x")], seed=3)

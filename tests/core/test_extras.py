@@ -255,3 +255,10 @@ def test_a_package_is_found_and_not_imported(tmp_path, monkeypatch):
     assert extras.folders_of("a_package") == [tmp_path / "a_package"]
     for name in ("no_such_package", "a_package.inside", "", "../a_package", "sys"):
         assert extras.folders_of(name) == []
+
+
+def test_an_installed_wheel_is_told_the_packages_since_it_has_no_extras(monkeypatch):
+    monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
+    assert 'pip install -e ".[eval]"' in extras.missing("scipy", "sklearn")
+    monkeypatch.setattr(extras, "is_checkout", lambda: False)
+    assert extras.missing("scipy", "sklearn").endswith("pip install scipy scikit-learn")

@@ -23,3 +23,10 @@ from charlm.core.nearest import ALIKE, did_you_mean
 )
 def test_the_most_similar_name_is_given(name, choices, alike, ending):
     assert did_you_mean(name, choices, alike) == ending
+
+
+def test_the_last_part_of_a_key_is_enough():
+    keys = ["train.spike_policy", "optim.learning_rate", "train.epochs", "model.norm"]
+    assert did_you_mean("epoch", keys) == "; did you mean train.epochs?"
+    assert did_you_mean("learn_rate", keys) == "; did you mean optim.learning_rate?"
+    assert did_you_mean("lrr", keys) == ""  # it is as near to "norm" as to nothing
