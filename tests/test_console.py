@@ -132,7 +132,8 @@ def test_a_command_ends_with_the_status_of_its_module(tmp_path):
     assert done.returncode == 2
 
 
-def test_models_lists_every_config_and_variant():
+def test_models_lists_every_config_and_variant(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     text = "\n".join(models.lines())
     for name, file in carried_configs().items():
         words = r"\s+".join(map(re.escape, file.line.split()))  # long lines are wrapped

