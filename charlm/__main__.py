@@ -167,6 +167,8 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
+            return _run(arguments[1], ["--help"])
         if not arguments or arguments[0] in (*_HELP, "help"):
             print(_usage(), flush=True)
             return 0

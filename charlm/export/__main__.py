@@ -5,8 +5,8 @@
     python -m charlm.export --model=runs/hlm --format=words
     python -m charlm.export --model=runs/reader --format=sentence-transformers --output=exported
 
-The folder has a program for JAX (StableHLO, any batch and length), its weights, the vocabularies, an example, and a
-page that says how it is used. PyTorch's formats are written by `charlm convert export`.
+The folder has a program for JAX (StableHLO, any batch, any length up to that of the model), its weights, the
+vocabularies, an example, and a page that says how it is used. PyTorch's formats are written by `charlm convert export`.
 
 --format=words writes no program: it puts the vectors of frequent words beside the model, where `charlm.load`,
 predictors and the server read them before they encode, so that a new process starts warm.

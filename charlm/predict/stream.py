@@ -47,6 +47,7 @@ def answer_stream(
     status, texts = 0, _texts(arguments)
     if not arguments and sys.stdin.isatty():
         size = 1
+        print("texts, a line each; Ctrl-D ends them", file=sys.stderr, flush=True)
     while chunk := list(itertools.islice(texts, size)):
         for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
             if isinstance(result, str):

@@ -120,6 +120,7 @@ def serve(
     try:
         with interrupts.deferred(), running(serving, sock) as server:
             start = time.monotonic()
+            log.info("warming up: programs are compiled, and requests get 503 until it is ready")
             for one in models:
                 log.info("%s: %s, it can %s", one.name, one.model.path, ", ".join(one.abilities))
                 one.warm_up(lambda: bool(told), warm_words)

@@ -88,7 +88,7 @@ def test_words_are_cut_as_the_model_says():
     for splitter, words in cases.items():
         model = from_pretrained(spelled(), mode="full", splitter=splitter)
         assert [text[a:b] for a, b in units_of(model).encode([text])[0].offsets] == words
-    with pytest.raises(ValueError, match="splitter='blanks': expected spacy, rules, reference, spaces"):
+    with pytest.raises(ValueError, match="splitter='blanks': expected spacy, rules, icu, reference, spaces"):
         from_pretrained(spelled(), splitter="blanks")
 
 
