@@ -60,6 +60,13 @@ def test_the_help_of_a_command_calls_it_by_its_name(name, says):
     )
 
 
+@pytest.mark.parametrize("name", ["finetune", "models", "convert"])
+def test_help_followed_by_a_command_is_the_help_of_the_command(name):
+    asked, usual = charlm("help", name), charlm(name, "--help")
+    assert (asked.returncode, asked.stdout) == (0, usual.stdout)
+    assert charlm("help", "nothing").stdout == charlm("--help").stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
