@@ -387,7 +387,7 @@ def test_command_line_errors_are_one_line(config, tmp_path):
     assert result.stderr.count("\n") == 1
     for argument, message in (
         ("--config.data.trian=x", "error: unknown config key data.trian; did you mean data.train?\n"),
-        ("--config.text.splitter=rule", "error: text.splitter='rule' is not one of spacy, rules, icu, reference, spaces;"),
+        ("--config.text.splitter=rule", "error: text.splitter='rule' is not one of spacy, rules, icu, reference, "),
         ("stray", "error: unexpected argument 'stray'"),
     ):
         result = corpus_command(*cli_arguments(config), argument)
