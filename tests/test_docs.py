@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from tiny_models import release
 
 import charlm
 
@@ -73,12 +72,14 @@ def test_figures_show_the_tables(tmp_path, monkeypatch):
 def test_answers_are_those_of_the_model_and_the_figure_is_drawn_from_them():
     drawn = runpy.run_path(str(DOCS / "figures" / "answers.py"))
     stored = json.loads((DOCS / "figures" / "answers.json").read_text(encoding="utf-8"))
-    found = drawn["answers"](str(release("bert")))  # its pieces are others
-    assert {key: value for key, value in found.items() if key != "pieces"} == {
-        key: stored[key] for key in found if key != "pieces"
-    }
+    assert [stored["meant"], stored["written"]] == [drawn[text].split() for text in ("MEANT", "WRITTEN")]
+    assert drawn["tags"]("hlm-small-en-pos", drawn["MEANT"], drawn["WRITTEN"]) == stored["hlm"]
+    assert stored["hlm"] == [stored["right"]] * 2
+    as_meant, as_written, corrected = stored["bert"]
+    assert as_meant == corrected == stored["right"] != as_written
     picture = (DOCS / "figures" / "answers.svg").read_text(encoding="utf-8")
-    assert all(f"<!-- {word} -->" in picture for word in stored["written"][:-1])
+    wrong = {f"{tag} ✗" for tag, right in zip(as_written, stored["right"], strict=True) if tag != right}
+    assert all(f"<!-- {word} -->" in picture for word in (*stored["written"][:-1], *stored["right"], *wrong))
 
 
 def test_flows_are_drawn_as_described_and_said_in_words():

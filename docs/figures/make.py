@@ -106,24 +106,42 @@ def inside() -> None:
 
 
 def answers() -> None:
-    """Draws a sentence with typos: the tags that an HLM gives its words, and how BERT's vocabulary cuts them."""
+    """Draws a sentence with typos: the tags that an HLM and a BERT give its words, and the pieces the BERT reads."""
     found = json.loads((HERE / "answers.json").read_text(encoding="utf-8"))
-    figure, axes = plt.subplots(figsize=(9, 2.9), facecolor=PAPER)
+    figure, axes = plt.subplots(figsize=(9, 3.2), facecolor=PAPER)
     axes.axis("off")
     axes.set_xlim(-2.3, 1.32 * len(found["written"]) - 0.6)
-    axes.set_ylim(0.1, 4.7)
-    for y, text in ((4.3, "meant"), (3.6, "written"), (2.5, "HLM's tags"), (1.3, "BERT's pieces")):
-        axes.text(-0.75, y, text, ha="right", va="center", color=INK, fontsize=9.5, weight="bold" if y < 3 else None)
+    axes.set_ylim(0.05, 5.3)
+    labels = (
+        (5.0, "meant"),
+        (4.35, "written"),
+        (3.45, "HLM's answers"),
+        (2.5, "BERT's answers"),
+        (1.4, "BERT's pieces"),
+    )
+    for y, text in labels:
+        axes.text(
+            -0.75,
+            y,
+            text,
+            ha="right",
+            va="center",
+            color=INK,
+            fontsize=9.5,
+            weight="bold" if y in (3.45, 2.5) else None,
+        )
     for n, (meant, written) in enumerate(zip(found["meant"], found["written"], strict=True)):
-        x, odd, tag = 1.32 * n, meant != written, found["tags"][1][n]
-        axes.text(x, 4.3, meant, ha="center", va="center", color="#57606a", fontsize=9)
-        axes.text(x, 3.6, written, ha="center", va="center", color=INK, fontsize=11, weight="bold" if odd else None)
-        face, edge = ("#e3f3ed", HLM) if tag == found["right"][n] else ("#ffdfdb", "#b42318")
-        axes.add_patch(plt.Rectangle((x - 0.6, 2.2), 1.2, 0.6, facecolor=face, edgecolor=edge, linewidth=1.2))
-        axes.text(x, 2.5, tag, ha="center", va="center", color=INK, fontsize=9)
+        x, odd = 1.32 * n, meant != written
+        axes.text(x, 5.0, meant, ha="center", va="center", color="#57606a", fontsize=9)
+        axes.text(x, 4.35, written, ha="center", va="center", color=INK, fontsize=11, weight="bold" if odd else None)
+        for y, tag in ((3.45, found["hlm"][1][n]), (2.5, found["bert"][1][n])):
+            right = tag == found["right"][n]
+            face, edge = ("#e3f3ed", HLM) if right else ("#ffdfdb", "#b42318")
+            axes.add_patch(plt.Rectangle((x - 0.6, y - 0.3), 1.2, 0.6, facecolor=face, edgecolor=edge, linewidth=1.2))
+            axes.text(x, y, tag if right else f"{tag} ✗", ha="center", va="center", color=INK, fontsize=8.5)
         pieces = found["pieces"][1][n]
         for k, piece in enumerate(pieces):
-            y = 1.3 - 0.42 * (k - (min(len(pieces), 3) - 1) / 2)
+            y = 1.75 - 0.4 * k
             face = "#fbe9dd" if len(pieces) > 1 else PAPER
             axes.add_patch(plt.Rectangle((x - 0.5, y - 0.19), 1.0, 0.38, facecolor=face, edgecolor=BERT, linewidth=1))
             axes.text(x, y, piece, ha="center", va="center", color=INK, fontsize=7.5, family="monospace")
