@@ -49,7 +49,7 @@ COMMANDS = {
         "charlm.predict",
         "apply a model",
         'predict tag --checkpoint runs/tags "I didn\'t see teh cat."',
-        then="charlm robustness --models MODEL --data FILE --out FOLDER measures what typos cost it",
+        then="charlm robustness --models MODEL --data FILE --out FOLDER measures what typos cost a fine-tuned model",
     ),
     "show": Command(
         "charlm.show.__main__",

@@ -15,8 +15,9 @@ The checkpoint is a workdir of a run, one of its checkpoints, or a model's folde
 classify, measure, answer, rank and predict need a fine-tuned model. Texts are arguments, or lines of standard input.
 The output has one JSON line for each text, in the same order. A text that cannot be answered gets a JSON line with only
 the keys "text" and "error", and a line on standard error that names it; all other texts are still answered, and the
-exit status is 1. On a terminal, fill-mask shows a table instead. `tag --format=conll` writes words and tags in the
-columns that fine-tuning reads; of a text that cannot be answered there is the line on standard error alone.
+exit status is 1. On a terminal, all but encode and predict show text for people instead; `--format=json` or
+`--format=text` asks for one of them. `tag --format=conll` writes words and tags in the columns that fine-tuning reads.
+As text or in columns, there is only the line on standard error of a text that cannot be answered.
 
 predict reads whole files in the format of the data that the model was fine-tuned on, with or without labels, and works
 for every task, also for one that a package adds and that has no command of its own. Its output has one JSON line for
@@ -35,7 +36,8 @@ from charlm.families.predict_options import load_with_options
 from charlm.families.predictor import Predictor
 from charlm.predict.options import check, make_parser
 from charlm.predict.pretrained import COMMANDS
-from charlm.predict.stream import answer_stream, as_conll, for_people
+from charlm.predict.shown import printed
+from charlm.predict.stream import answer_stream
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,11 +65,7 @@ def _answer_all(args: argparse.Namespace) -> int:
             return fine_tuned.predict_files(args)
         answer, size = fine_tuned.ask_fine_tuned(args)
     answer([])  # reports errors in the options once, not for every text
-    written = None
-    if getattr(args, "format", "json") == "conll":
-        written = as_conll
-    elif args.command == "fill-mask" and sys.stdout.isatty():
-        written = for_people
+    written = printed(args.command, getattr(args, "format", "json"), sys.stdout.isatty())
     status = answer_stream(answer, args.text, size, written)
     if getattr(args, "stats", False) and predictor is not None and predictor.cache is not None:
         print(predictor.cache.stats, file=sys.stderr)

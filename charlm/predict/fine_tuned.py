@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import Any
 
 from charlm.core.reading import read_text
@@ -42,8 +43,12 @@ def ask_fine_tuned(args: argparse.Namespace) -> tuple[Answerer, int]:
 
     def tag(texts: list[str]) -> list[JsonObject]:
         found = model.tag(texts, args.language, args.splitter)
-        rows = ((t, zip(t.words, t.offsets, t.tags, strict=True)) for t in found)
-        return [{"words": [{"word": w, "start": a, "end": b, "tag": tag} for w, (a, b), tag in row]} for _, row in rows]
+        rows = (zip(t.words, t.offsets, t.tags, t.probabilities, strict=True) for t in found)
+        return [{"words": [word(*row) for row in of_text]} for of_text in rows]
+
+    def word(text: str, offsets: tuple[int, int], label: str, probability: float) -> JsonObject:
+        known = None if math.isnan(probability) else round(probability, 6)  # NaN, which JSON lacks: it was not read
+        return {"word": text, "start": offsets[0], "end": offsets[1], "label": label, "probability": known}
 
     def split(texts: list[str]) -> tuple[list[str], list[str | None]]:
         if args.pair is not None:

@@ -57,6 +57,8 @@ def make_parser(description: str) -> argparse.ArgumentParser:
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     for command in (encode, fill, mend, tag, classify, measure, reply, rank, whole):
         add_options(command)
+    for command in (fill, mend, score, generate, near, tag, classify, measure, reply, rank):
+        _add_format(command, "; conll: a word and its tag a line, as fine-tuning reads them" * (command is tag))
     _add_encode(encode)
     _add_fill_mask(fill)
     _add_correct(mend)
@@ -104,13 +106,16 @@ def _add_correct(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_tag(command: argparse.ArgumentParser) -> None:
+def _add_format(command: argparse.ArgumentParser, columns: str) -> None:
     command.add_argument(
         "--format",
-        choices=("json", "conll"),
-        default="json",
-        help="a JSON line a text, or a word and its tag a line, as fine-tuning reads them (default: %(default)s)",
+        choices=("auto", "json", "text", *["conll"] * bool(columns)),
+        default="auto",
+        help=f"json: a line a text; text: for people{columns}; auto: text on a terminal, else json (default)",
     )
+
+
+def _add_tag(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--splitter", choices=SPLITTERS, default="rules", help="how texts become words (default: %(default)s)"
     )

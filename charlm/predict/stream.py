@@ -61,22 +61,6 @@ def answer_stream(
     return status
 
 
-def for_people(text: str, result: JsonObject) -> str:
-    """Returns the result of `fill-mask` as a table: the text, then for each gap one line per word with its score."""
-    lines, several = [text], len(result["fills"]) > 1
-    for number, gap in enumerate(result["fills"], start=1):
-        lines += [f"  gap {number}"] * several
-        width = max((len(fill["word"]) for fill in gap), default=0)
-        lines += [f"  {fill['score']:.3f}  {fill['word']:<{width}}".rstrip() for fill in gap]
-        lines += ["  no word that is known fits"] * (not gap)
-    return "\n".join(lines)
-
-
-def as_conll(_: str, result: JsonObject) -> str:
-    """Returns the result of `tag` as fine-tuning reads it: "word<tab>tag" a line, and an empty line at the end."""
-    return "".join(f"{word['word']}\t{word['tag']}\n" for word in result["words"])
-
-
 def _answers(answer: Answerer, chunk: list[Asked]) -> list[JsonObject | str]:
     """Answers texts together; if that fails, one by one, so that one bad text does not affect the others.
 
