@@ -3,13 +3,15 @@
     python -m charlm.export --model=runs/hlm --output=exported
     python -m charlm.export --model=runs/tags --output=exported --platforms=cpu
     python -m charlm.export --model=runs/hlm --format=words
+    python -m charlm.export --model=hlm-small-en --format=words --output=warm
     python -m charlm.export --model=runs/reader --format=sentence-transformers --output=exported
 
 The folder has a program for JAX (StableHLO, any batch, any length up to that of the model), its weights, the
 vocabularies, an example, and a page that says how it is used. PyTorch's formats are written by `charlm convert export`.
 
 --format=words writes no program: it puts the vectors of frequent words beside the model, where `charlm.load`,
-predictors and the server read them before they encode, so that a new process starts warm.
+predictors and the server read them before they encode, so that a new process starts warm. With --output it leaves the
+model as it is and writes a copy with the table.
 
 --format=sentence-transformers writes a folder that this library loads where charlm is installed, too: charlm makes the
 vectors, also those of a reader or of a family that the library does not have.
@@ -41,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         default="stablehlo",
         help="see above (default: %(default)s)",
     )
-    add("--output", default="", help="folder to create; not with words, which lie beside the model")
+    add("--output", default="", help="folder to create; words: none puts them beside the model")
     add(
         "--platforms",
         default=PLATFORMS,
@@ -64,11 +66,11 @@ def _run(args: argparse.Namespace) -> int:
     of_words = args.format == "words"
     check_options(vars(args), needed=("model",) if of_words else ("model", "output"), stored=("model",))
     if of_words:
-        if args.output or args.platforms != PLATFORMS or args.size < 0:
-            raise ValueError("--format=words takes no --output and no --platforms, and a --size from 0 on")
+        if args.platforms != PLATFORMS or args.size < 0:
+            raise ValueError("--format=words takes no --platforms, and a --size from 0 on")
         from charlm.export.words import write  # as below
 
-        print(write(here(args.model), args.words, args.size, args.dtype))
+        print(write(here(args.model), args.words, args.size, args.dtype, args.output))
         return 0
     if args.words or args.size or args.dtype != "float32":
         raise ValueError("--words, --size and --dtype are of --format=words")

@@ -15,6 +15,7 @@ from tiny_models import release
 from charlm.benchmark.first_batch import save_model
 from charlm.benchmark.hlm import SMOKE
 from charlm.config import get_config
+from charlm.core import trained
 from charlm.core.word_table import FOLDER, WordTable
 from charlm.export import __main__ as command
 from charlm.families.pretrained import from_pretrained
@@ -144,3 +145,27 @@ def test_models_without_such_vectors_say_so(model, says, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert not list(model().rglob(FOLDER))
+
+
+def test_with_an_output_the_model_stays_as_it_is(hlm, words, tmp_path, capsys):
+    before = {path.relative_to(hlm): path.read_bytes() for path in hlm.rglob("*") if path.is_file()}
+    ask = ["--format=words", f"--model={hlm}", f"--words={words}", f"--output={tmp_path / 'warm'}"]
+    assert command.main(ask) == 0
+    assert "a copy of" in capsys.readouterr().out
+    assert {path.relative_to(hlm): path.read_bytes() for path in hlm.rglob("*") if path.is_file()} == before
+    warm = Predictor.from_checkpoint(tmp_path / "warm")
+    assert (warm.table is not None, Predictor.from_checkpoint(hlm).table) == (True, None)
+    for found, wanted in zip(warm.encode(TEXTS), Predictor.from_checkpoint(hlm).encode(TEXTS), strict=True):
+        np.testing.assert_allclose(found.vectors_WD, wanted.vectors_WD, atol=1e-5, rtol=1e-5)
+    assert command.main(ask) == 1
+    assert capsys.readouterr().err == f"error: --output={tmp_path / 'warm'} exists already and is not empty\n"
+
+
+def test_what_is_part_of_charlm_stays_as_it_is(tmp_path, capsys):
+    assert command.main(["--format=words", "--model=hlm-small-en", "--size=9"]) == 1
+    assert capsys.readouterr().err == (
+        "error: hlm-small-en is part of charlm and stays as it is; --output=FOLDER writes a copy with the table\n"
+    )
+    assert not list((trained.FOLDER / "hlm-small-en").rglob(FOLDER))
+    assert command.main(["--format=words", "--model=hlm-small-en", "--size=9", f"--output={tmp_path / 'warm'}"]) == 0
+    assert Predictor.from_checkpoint(tmp_path / "warm").table is not None
