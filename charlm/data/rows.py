@@ -27,6 +27,30 @@ JSON_EXTENSIONS = (".jsonl", ".ndjson", ".json")
 _TFDS_BATCH = 256
 
 
+class NoColumn(ValueError):
+    """A file lacks a column.
+
+    Args:
+      place: where it was looked for.
+      kind: what the format calls it, such as "key".
+      column: its name.
+      names: those of the file.
+      key: the config key that names the column; "" where readers do not know it.
+      where: what follows the name, such as " in the header".
+    """
+
+    def __init__(
+        self, place: str, kind: str, column: str, names: Iterable[str], key: str = "", where: str = ""
+    ) -> None:
+        self.place, self.kind, self.column, self.names, self.where = place, kind, column, [*names], where
+        known = f"{kind}s: {', '.join(map(repr, self.names))}{did_you_mean(column, self.names, ALIKE)}"
+        super().__init__(f"{place}: no {kind} {column!r}{f' ({key})' if key else ''}{where}; {known}")
+
+    def named(self, key: str) -> NoColumn:
+        """Returns the same for a column that a config key names."""
+        return NoColumn(self.place, self.kind, self.column, self.names, key, self.where)
+
+
 class FileRow(NamedTuple):
     """A row.
 
@@ -96,9 +120,7 @@ def _sentence_rows(path: str, columns: Sequence[Column]) -> Iterator[FileRow]:
     """Yields the sentences of a file of LinCE's: words with spaces between, and the class beside the number."""
     names, lines = _names_only(path, columns), list(numbered_lines(path))
     if unknown := [column for column in names if column not in SENTENCE_COLUMNS]:
-        raise ValueError(
-            f"{path}: no column {unknown[0]!r} in numbered sentences; {_known(unknown[0], SENTENCE_COLUMNS)}"
-        )
+        raise NoColumn(path, "column", unknown[0], SENTENCE_COLUMNS, where=" in numbered sentences")
     for sentence in split_sentences(path, lines, settle(path, lines, "columns", None, None, None)):
         number = sentence.numbers[0]
         if "label" in names and not sentence.label:
@@ -185,16 +207,12 @@ def _named_number(place: str, column: Column, names: list[str]) -> int:
     if column in names:
         return names.index(str(column))
     if (number := _as_number(column)) is None:
-        raise ValueError(f"{place}: no column {column!r} in the header; {_known(str(column), names)}")
+        raise NoColumn(place, "column", str(column), names, where=" in the header")
     return number
 
 
 def _listed(names: Iterable[object]) -> str:
     return ", ".join(repr(name) for name in names)
-
-
-def _known(column: str, names: Sequence[str]) -> str:
-    return f"columns: {_listed(names)}{did_you_mean(column, names, ALIKE)}"
 
 
 def _names_only(path: str, columns: Sequence[Column]) -> list[str]:
@@ -212,7 +230,7 @@ def _json_rows(path: str, columns: Sequence[Column], skipped: Skipped) -> Iterat
             raise ValueError(f"{place}: not a JSON object; expected one with {_listed(keys)}, got {_kind(item)}")
         for key in keys:
             if key not in item:
-                raise ValueError(f"{place}: no key {key!r}; keys: {_listed(item)}{did_you_mean(key, [*item], ALIKE)}")
+                raise NoColumn(place, "key", key, item)
         yield FileRow(place, f"{name}{where}", tuple(item[key] for key in keys))
 
 
@@ -259,7 +277,7 @@ def _parquet_rows(path: str, columns: Sequence[Column]) -> Iterator[FileRow]:
         names = file.schema_arrow.names
         for key in keys:
             if key not in names:
-                raise ValueError(f"{path}: no column {key!r}; {_known(key, names)}")
+                raise NoColumn(path, "column", key, names)
         start, held = 0, Held(path)
         try:
             for batch in parquet_batches(file, path, sorted(set(keys)), range(file.num_row_groups)):
@@ -281,7 +299,7 @@ def _tfds_rows(spec: str, columns: Sequence[Column]) -> Iterator[FileRow]:
     features = builder.info.features
     for key in keys:
         if key not in features:
-            raise ValueError(f"{spec}: no feature {key!r}; {_known(key, [*features])}")
+            raise NoColumn(spec, "feature", key, [*features])
     examples, stop = builder.as_data_source(split=parts[0].detail), parts[-1].stop or 0
     for start in range(0, stop, _TFDS_BATCH):
         batch = examples.__getitems__(list(range(start, min(start + _TFDS_BATCH, stop))))

@@ -126,7 +126,7 @@ def load(path: str | os.PathLike[str]) -> Program:
         "labels": labels,
         "inputs": [_described(one) for one in arrays.inputs],
         "bounds": list(arrays.bounds),
-        "reading": arrays.reading(),
+        "reading": arrays.reading() | {"length": units.longest},
     }
     probable = isinstance(task, Classification | Tagging) and len(labels) > 1
     made = Program(pretrained, arrays, logits, probable, weights, arrays.of(rows), {}, about)

@@ -6,6 +6,7 @@ The tests run its programs. Open it to change what users are told.
 from __future__ import annotations
 
 from charlm.export.program import Program
+from charlm.families.arrays import PADDED
 
 STABLEHLO = """\
 import jax
@@ -20,6 +21,13 @@ example = np.load(f"{folder}/example.npz")  # arrays of two texts, and what char
 outputs = run({name: example[name] for name in names})
 print({name: float(np.nanmax(np.abs(found - example[name]))) for name, found in outputs.items()})"""
 
+_READING = """\
+import json
+
+reading = json.load(open(f"{folder}/program.json"))["reading"]
+
+
+"""
 _HEAD = """\
 # {title}
 
@@ -96,5 +104,5 @@ def _texts(program: Program) -> str:
     arrays = program.arrays
     if not arrays.recipe:
         return f"\n## From texts to arrays\n\n`reading` in `program.json`; {arrays.texts}.\n"
-    code = f'import json\n\nreading = json.load(open(f"{{folder}}/program.json"))["reading"]\n{arrays.recipe}'
+    code = f"{_READING}{PADDED}\n\n{arrays.recipe}"
     return f"\n## From texts to arrays\n\n`arrays_of` takes {arrays.texts}.\n\n```python\n{code}\n```\n"

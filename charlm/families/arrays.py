@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 
 PADDING = -1  # in every array of positions
 
+PADDED = """\
+def padded(rows):  # -1 pads
+    longest = max(map(len, rows))
+    if longest > reading["length"]:
+        raise ValueError(f"a text has {longest} positions; the model reads {reading['length']} at a time")
+    found = np.full((len(rows), longest), -1, np.int32)
+    for b, row in enumerate(rows):
+        found[b, : len(row)] = row
+    return found
+"""  # Python that stands beside an exported program, before a family's recipe
+
 
 class ArrayInput(NamedTuple):
     """An array that a model reads; all are int32.
@@ -46,6 +57,7 @@ class Arrays(abc.ABC):
 
     Attributes:
       recipe: lines of Python, without charlm, that define `arrays_of`; `texts` says what it takes. "": there are none.
+        `json`, `np`, `folder`, `names`, `reading` and `padded` are defined before it.
       texts: what `arrays_of` takes, or how the arrays come from text where there is no recipe.
     """
 

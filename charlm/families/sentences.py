@@ -267,8 +267,8 @@ def sentence_vectors(
     read = [(prompt + text).strip() for text in checked_texts(texts, batch_size)]
     if settings.lowercase:
         read = [text.lower() for text in read]
-    if not read:
-        return np.zeros((0, 0), np.float32)
+    if not read:  # no rows, but as wide as others
+        return sentence_vectors(predictor, [""], settings, batch_size=batch_size)[:0]
     order = sorted(range(len(read)), key=lambda n: -len(read[n]))
     found: list[np.ndarray] = [np.zeros(0, np.float32)] * len(read)
     size = _AT_A_TIME * batch_size

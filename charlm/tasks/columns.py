@@ -6,14 +6,16 @@ it; the file formats are in `charlm.data.text_tables`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import ml_collections
 
 from charlm.core.types import Json, JsonObject, Option
 from charlm.data.examples import Skipped, TextExample
+from charlm.data.rows import NoColumn
 from charlm.data.text_tables import read_texts
 
 log = logging.getLogger("charlm")
@@ -55,26 +57,44 @@ class Columns:
         """Returns the fields."""
         return dataclasses.asdict(self)
 
+    @contextlib.contextmanager
+    def named_by_keys(self, group: str = "data.fold_column") -> Iterator[None]:
+        """Has a column that a file lacks named together with the config key that asks for it.
+
+        Args:
+          group: that of the column `group`.
+
+        Raises:
+          NoColumn: a file that is read within lacks one of the columns.
+        """
+        try:
+            yield
+        except NoColumn as error:
+            keys = {self.id: "data.id", self.group: group, self.label: "data.label", self.pair: "data.pair"}
+            key = (keys | {self.text: "data.text"}).get(error.column)
+            raise error.named(key) if key else error from None
+
     def read(self, files: Sequence[str], labelled: bool = True, **options: Option) -> list[TextExample]:
         """Returns the examples of all files and logs what was left out; `options` are passed to `read_texts`."""
         skipped = Skipped()
         header = {"yes": True, "no": False}.get(self.header)
         found: list[TextExample] = []
-        for file in files:
-            found += read_texts(
-                file,
-                text=needed_column(self.text, "data.text"),
-                pair=column(self.pair),
-                label=column(self.label) if labelled else None,
-                group=column(self.group),
-                id=column(self.id),
-                header=header,
-                multi_label=self.multi_label,
-                separator=self.separator,
-                skip_labels=tuple(self.skip_labels),
-                skipped=skipped,
-                **options,
-            )
+        with self.named_by_keys():
+            for file in files:
+                found += read_texts(
+                    file,
+                    text=needed_column(self.text, "data.text"),
+                    pair=column(self.pair),
+                    label=column(self.label) if labelled else None,
+                    group=column(self.group),
+                    id=column(self.id),
+                    header=header,
+                    multi_label=self.multi_label,
+                    separator=self.separator,
+                    skip_labels=tuple(self.skip_labels),
+                    skipped=skipped,
+                    **options,
+                )
         for line in skipped.report():
             log.info("%s", line)
         return found

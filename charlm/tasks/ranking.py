@@ -47,17 +47,18 @@ class Ranking(TextTask[float]):
         """Returns an example for each pair of query and passage."""
         skipped, found = Skipped(), []
         names = self.columns
-        for file in files:
-            found += read_passages(
-                file,
-                query_id=needed_column(names.group, "data.group"),
-                query=needed_column(names.text, "data.text"),
-                passage=needed_column(names.pair, "data.pair"),
-                relevance=needed_column(names.label, "data.label"),
-                passage_id=names.id or None,
-                header={"yes": True, "no": False}.get(names.header),
-                skipped=skipped,
-            )
+        with names.named_by_keys(group="data.group"):
+            for file in files:
+                found += read_passages(
+                    file,
+                    query_id=needed_column(names.group, "data.group"),
+                    query=needed_column(names.text, "data.text"),
+                    passage=needed_column(names.pair, "data.pair"),
+                    relevance=needed_column(names.label, "data.label"),
+                    passage_id=names.id or None,
+                    header={"yes": True, "no": False}.get(names.header),
+                    skipped=skipped,
+                )
         for line in skipped.report():
             log.info("%s", line)
         return found

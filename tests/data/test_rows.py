@@ -273,7 +273,7 @@ def test_tfds_gives_class_names(tfds_dir, monkeypatch):
         assert re.fullmatch(rf"{spec}\[\d\]", found[i][1])
     assert json.dumps([cells for cells, _ in found.values()]), "plain Python values"
     assert len(rows("tfds:tiny_classes:train[:2]", ["idx"])) == 2
-    with pytest.raises(ValueError, match=r"no feature 'lable'; columns: .*did you mean label"):
+    with pytest.raises(ValueError, match=r"no feature 'lable'; features: .*did you mean label"):
         rows(spec, ["sentence", "lable"])
     with pytest.raises(ValueError, match=r"^data: 'tfds:tiny_classes:train' has no feature 'text'"):
         rows(spec, ["text"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -28,6 +29,29 @@ def test_a_column_that_a_task_needs_is_asked_for_by_its_key(tmp_path, task, colu
     assert len(task(columns).read([str(table)], training=True)) == 2
     with pytest.raises(ValueError, match=rf"^data\.{without} names no column"):
         task(dataclasses.replace(columns, **{without: ""})).read([str(table)], training=True)
+
+
+@pytest.mark.parametrize(
+    ("task", "columns", "key", "says"),
+    [
+        (Classification, Columns(text="sentense"), "text", "did you mean sentence"),
+        (Regression, Columns(label="scores"), "label", "scores"),
+        (Classification, Columns(group="folds"), "fold_column", "folds"),
+        (Ranking, dataclasses.replace(RANKED, group="folds"), "group", "folds"),
+        (Ranking, dataclasses.replace(RANKED, text="asked"), "text", "asked"),
+    ],
+)
+@pytest.mark.parametrize("form", ["tsv", "jsonl"])
+def test_a_column_that_a_file_lacks_is_named_with_its_key(tmp_path, form, task, columns, key, says):
+    row = {"sentence": "a b", "label": "1", "query": "q", "passage": "p", "relevant": "1", "number": "7"}
+    table = tmp_path / f"table.{form}"
+    table.write_text(json.dumps(row) if form == "jsonl" else "\t".join(row) + "\n" + "\t".join(row.values()) + "\n")
+    kind = {"tsv": "column", "jsonl": "key"}[form]
+    with pytest.raises(
+        ValueError, match=rf"table\.{form}:1: no {kind} '\w+' \(data\.{key}\).*; {kind}s: 'sentence'"
+    ) as raised:
+        task(columns).read([str(table)], training=True)
+    assert says in str(raised.value)
 
 
 @pytest.mark.parametrize(("name", "expected"), [("", None), ("3", 3), ("-1", -1), ("form", "form"), ("²", "²")])

@@ -35,9 +35,7 @@ def arrays_of(texts):
     chars = np.zeros((len(numbers), reading["slots"]), np.int32)
     for word, n in numbers.items():
         chars[n, : len(word)] = word
-    index = np.full((len(rows), max(map(len, rows))), -1, np.int32)
-    for b, row in enumerate(rows):
-        index[b, : len(row)] = [numbers[word] for word in row]
+    index = padded([[numbers[word] for word in row] for row in rows])
     arrays = {"chars": chars, "index": index, "types": np.zeros_like(index)}
     return {name: arrays[name] for name in names}"""
 

@@ -57,10 +57,7 @@ def arrays_of(texts):
     chars = np.zeros((len(numbers), max(map(len, numbers))), np.int32)
     for word, n in numbers.items():
         chars[n, : len(word)] = word
-    index = np.full((len(rows), max(map(len, rows))), -1, np.int32)
-    for b, row in enumerate(rows):
-        index[b, : len(row)] = [numbers[word] for word in row]
-    return {"chars": chars, "index": index}"""
+    return {"chars": chars, "index": padded([[numbers[word] for word in row] for row in rows])}"""
 
 
 class HLMArrays(Arrays):

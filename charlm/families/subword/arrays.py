@@ -59,10 +59,7 @@ tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
 
 def arrays_of(texts):
     found = tokenizer.encode_batch(texts, add_special_tokens=False)
-    rows = [[*reading["before"], *one.ids, *reading["after"]] for one in found]
-    ids = np.full((len(rows), max(map(len, rows))), -1, np.int32)
-    for b, row in enumerate(rows):
-        ids[b, : len(row)] = row
+    ids = padded([[*reading["before"], *one.ids, *reading["after"]] for one in found])
     arrays = {"ids": ids, "types": np.zeros_like(ids)}
     return {name: arrays[name] for name in names}"""
 

@@ -13,6 +13,7 @@ import charlm.training.train
 from charlm.config import validate
 from charlm.convert.__main__ import main as convert
 from charlm.data.corpus import prepare
+from charlm.families.arrays import PADDED
 from charlm.families.hlm.arrays import HLMArrays
 from charlm.families.lookup import units_of
 from charlm.families.predictor import Predictor
@@ -85,11 +86,18 @@ def test_the_recipe_beside_a_program_reads_as_charlm_does(run, tmp_path, slots):
     arrays = HLMArrays(pretrained, units)
     arrays.write_beside(tmp_path)
     texts = [["the", RARE, "cat", "ca語t", "naïve"], ["国", "🙂"]]
-    names = {"json": json, "np": np, "folder": str(tmp_path), "reading": arrays.reading() | {"slots": units.slots}}
-    exec(arrays.recipe, names)
+    names = {
+        "json": json,
+        "np": np,
+        "folder": str(tmp_path),
+        "reading": arrays.reading() | {"slots": units.slots, "length": 9},
+    }
+    exec(PADDED + arrays.recipe, names)
     found, wanted = names["arrays_of"](texts), arrays.of([units.join(one) for one in units.encode_words(texts)])
     chars = lambda of: [[of["chars"][n][of["chars"][n] != 0].tolist() for n in row if n >= 0] for row in of["index"]]
     assert chars(found) == chars(wanted)
+    with pytest.raises(ValueError, match="a text has 10 positions; the model reads 9 at a time"):
+        names["arrays_of"]([["a"] * 8])
 
 
 @pytest.mark.parametrize("objective", ["next_word", "spelling"])
