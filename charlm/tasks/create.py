@@ -59,7 +59,7 @@ def task_of_model(model: Pretrained) -> AnyTask:
     if settings := model.metadata.get("task"):
         return from_settings(settings)
     if model.head not in FINE_TUNED:
-        raise ValueError(f"{model.folder}: this {model.title} was fine-tuned for no task; charlm finetune teaches it one")
+        raise ValueError(f"{model.folder}: this {model.title} was fine-tuned for no task; charlm finetune does that")
     number = model.metadata["labels"]
     names = (model.metadata.get("hf_config") or {}).get("id2label") or {}
     labels = [str(names.get(str(n), f"LABEL_{n}")) for n in range(number)]
