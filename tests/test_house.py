@@ -95,7 +95,7 @@ PARTS_OF_COMMANDS = {
 # What commands may import from above the room that they stand in.
 ALSO_IMPORTS = {
     "charlm": "api core.called core.programs core.version families.pretrained finetune robustness show",
-    "charlm.convert.__main__": "families.family families.options families.lookup families.stored",
+    "charlm.convert.__main__": "families.averaging families.family families.options families.lookup families.stored",
     "charlm.data.beam.__main__": "cli families.lookup",
     "charlm.data.corpus.__main__": "cli families.lookup",
     "charlm.plan.__main__": "cli",

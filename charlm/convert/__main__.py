@@ -8,6 +8,7 @@ python -m charlm.convert export --family=hlm --checkpoint=runs/hlm --output=expo
 python -m charlm.convert export --checkpoint=runs/c2s --output=small --table-free
 python -m charlm.convert export --checkpoint=runs/c2s --output=torch --words=words.txt
 python -m charlm.convert export --checkpoint=runs/xray --output=bert --backbone-only
+python -m charlm.convert average --checkpoint runs/tags0 runs/tags1 runs/tags2 --output=runs/tags
 python -m charlm.convert inspect --family=hlm --input=pytorch_model.bin
 python -m charlm.convert check --family=hlm --golden-dir=tests/goldens/hlm
 """
@@ -39,6 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     bring = commands.add_parser("import", help="convert a PyTorch state dict to a charlm checkpoint")
     export = commands.add_parser("export", help="convert a charlm checkpoint to a PyTorch state dict")
+    mean = commands.add_parser("average", help="the mean of the weights of models that were fine-tuned alike")
     inspect = commands.add_parser("inspect", help="list the tensors of a state dict, and what they become in charlm")
     check = commands.add_parser("check", help="compare charlm's model with arrays that the authors' code computed")
     for command in (bring, export, inspect, check):
@@ -51,8 +53,14 @@ def _parser() -> argparse.ArgumentParser:
             default="",
             help="the head to read; hlm: what has the labels, if tensor names do not tell (default: sequences)",
         )
-    for command in (bring, export):
+    for command in (bring, export, mean):
         command.add_argument("--output", required=True, help="folder to create")
+    mean.add_argument(
+        "--checkpoint",
+        required=True,
+        nargs="+",
+        help="two or more models, such as runs with other seeds; all but the weights is the first one's",
+    )
     for name, imports in _imports().items():
         _add(bring, name, imports[0].default, joined(option.help for option in imports))
     export.add_argument(
@@ -129,6 +137,11 @@ def _run(args: argparse.Namespace) -> int:
         cases = family(args.family or recognise_cases(args.golden_dir).name).get_golden()
         atol = cases.ATOL if args.atol is None else args.atol
         return golden.check(cases.outputs, args.golden_dir, atol, cases.find_cases)
+    if args.command == "average":
+        from charlm.families.averaging import average
+
+        print(average(args.checkpoint, args.output))
+        return 0
     converter = _converter(args)
     if args.command == "inspect":
         for line in converter.inspect(args.input, args.head):
