@@ -76,6 +76,11 @@ def __getattr__(name: str) -> object:
     return getattr(found, name)
 
 
+def __dir__() -> list[str]:
+    """The public names, which completion offers, also those that are not imported yet."""
+    return sorted(__all__)
+
+
 def _finetune() -> Callable[..., Model]:
     from charlm.api.training import finetune
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from charlm import __version__
 from charlm.core.called_as import called_as
+from charlm.core.help_text import columns, wrapped
+from charlm.core.interrupts import end_at_once
 from charlm.core.nearest import did_you_mean
 
 
@@ -49,7 +51,7 @@ COMMANDS = {
         "charlm.predict",
         "apply a model",
         'predict tag --checkpoint runs/tags "I didn\'t see teh cat."',
-        then="charlm robustness --models MODEL --data FILE --out FOLDER measures what typos cost a fine-tuned model",
+        then="charlm predict --help lists what models can do; < FILE reads texts, a line each",
     ),
     "show": Command(
         "charlm.show.__main__",
@@ -165,6 +167,8 @@ def main(argv: list[str] | None = None) -> int:
     Args:
       argv: what follows `charlm`; None: the arguments of the process.
     """
+    if argv is None:
+        end_at_once()  # until the command's module is imported and takes care of Ctrl-C itself
     arguments = sys.argv[1:] if argv is None else argv
     try:
         if arguments[:1] == ["help"] and arguments[1:2] and arguments[1] in COMMANDS:
@@ -233,7 +237,7 @@ def _telling(then: str) -> Iterator[None]:
 
 def _tell(then: str) -> None:
     if then and sys.stdout.isatty() and sys.stderr.isatty():
-        print(f"next: {then}", file=sys.stderr, flush=True)
+        print(wrapped(f"next: {then}", columns()), file=sys.stderr, flush=True)
 
 
 def _run_module(module: str, arguments: list[str]) -> int:

@@ -16,6 +16,7 @@ import pytest
 from charlm import doctor, models
 from charlm.__main__ import COMMANDS, main
 from charlm.config import CARRIED, carried_configs, load_config_file
+from charlm.core.help_text import columns
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -115,7 +116,8 @@ def test_a_terminal_is_told_what_to_do_next(terminal, code, monkeypatch, capsys)
         main(["models"])
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == (f"next: {COMMANDS['models'].then}\n" if terminal and not code else "")
+    assert said.err.split() == (f"next: {COMMANDS['models'].then}".split() if terminal and not code else [])
+    assert max(map(len, said.err.splitlines()), default=0) <= columns()
 
 
 def test_every_command_has_something_to_do_next():

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from charlm.api.texts import checked_items
 from charlm.convert.heads import FINE_TUNED
 from charlm.families.family import family
 from charlm.families.predictor import Predictor
@@ -56,23 +57,6 @@ class Loaded:
             return work([texts])[0]
         several = checked_items(texts)
         return work(several) if several else []
-
-
-def checked_items(texts: Any) -> list[Any]:  # whatever a caller gives
-    """Returns several texts, or other items such as pairs of them, as a list.
-
-    Raises:
-      ValueError: they are no texts, such as a DataFrame, whose items would be the names of its columns.
-    """
-    if hasattr(texts, "iterrows"):
-        raise ValueError(f"expected texts, got a DataFrame: give one of its columns {', '.join(map(str, texts))}")
-    if isinstance(texts, Mapping | bytes) or not isinstance(texts, Iterable):
-        raise ValueError(f"expected a text or several, got {type(texts).__name__} {str(texts)[:60]!r}")
-    found = list(texts)
-    for number, one in enumerate(found):
-        if one is None or isinstance(one, int | float | bytes | Mapping):
-            raise ValueError(f"text {number}: expected a text, got {type(one).__name__} {str(one)[:60]!r}")
-    return found
 
 
 # The values are labels or numbers.

@@ -18,9 +18,10 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from charlm.api.fine_tuned import Labelling
-from charlm.api.loaded import checked_items, rows_of
+from charlm.api.loaded import rows_of
 from charlm.api.results import Corrected, Edit, Encoding, Gap, Generation, Neighbor, Piece, Score, Word
 from charlm.api.streams import BATCHES_AT_ONCE, PAIRED, streamed
+from charlm.api.texts import checked_items
 from charlm.core.stores import here
 from charlm.core.types import Option
 from charlm.families.corrections import THRESHOLD
@@ -82,10 +83,15 @@ class Model(Labelling):
         return self._each(texts, lambda several: self._filled_or_encoded(several, *args, **options))
 
     def _filled_or_encoded(self, texts: list[str], *args: Any, **options: Any) -> list[Any]:  # lists of both results
-        """Returns the gaps of texts with gaps, and the vectors of the others."""
+        """Returns the gaps of texts with gaps, whose the arguments are, and the vectors of the others.
+
+        Where no text has a gap, the arguments are those of `encode`.
+        """
         gaps = (
             [bool(self._gap.search(text)) for text in texts] if "fill_mask" in self.abilities else [False] * len(texts)
         )
+        if not any(gaps):
+            return list(self.encode(texts, *args, **options))
         filled = iter(self.fill_mask([t for t, gap in zip(texts, gaps, strict=True) if gap], *args, **options))
         found = iter(self.encode([t for t, gap in zip(texts, gaps, strict=True) if not gap]) if not all(gaps) else [])
         return [next(filled if gap else found) for gap in gaps]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import overload
 
+from charlm.api.texts import checked_items
 from charlm.text.noise import Noise, Noiser
 from charlm.text.noise.misspellings import Misspellings
 
@@ -25,10 +26,16 @@ class NoisyText:
       misspellings: file of misspellings, for the kind "misspelling".
 
     Raises:
-      ValueError: there is no such kind (the message names the nearest one), or the rate is out of range.
+      ValueError: there is no such kind (the message names the nearest one), the rate is out of range, or the file is
+        none of misspellings.
+      OSError: the file cannot be read.
     """
 
     def __init__(self, spec: str, seed: int = 0, misspellings: str = "") -> None:
+        if not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"seed={seed!r}: expected a whole number from 0 on")
+        if Noise.parse(spec).kind == "misspelling" and not misspellings:
+            raise ValueError("the noise misspelling needs a file of them: misspellings=FILE")
         words = Misspellings.read(misspellings) if misspellings else None
         self._noiser = Noiser(Noise.parse(spec), seed, words)
 
@@ -42,7 +49,7 @@ class NoisyText:
         """Returns a text with noise, or a list of them for several texts."""
         if isinstance(texts, str):
             return self._noiser.text(texts, key=texts).text
-        return [self._noiser.text(text, key=text).text for text in texts]
+        return [self._noiser.text(text, key=text).text for text in checked_items(texts)]
 
     def __repr__(self) -> str:
         return f"charlm.noise({str(self._noiser.noise)!r}, seed={self._noiser.seed})"

@@ -41,8 +41,11 @@ class Report:
     html: Path
 
     def show(self) -> bool:
-        """Opens the report in the browser; returns False if there is none."""
-        return webbrowser.open(self.html.resolve().as_uri())
+        """Opens the report in the browser; without one, prints where the page is, and returns False."""
+        opened = webbrowser.open(self.html.resolve().as_uri())
+        if not opened:
+            print(f"no browser was found; the report is {self.html}")
+        return opened
 
     def __str__(self) -> str:
         """The report as Markdown."""
@@ -84,13 +87,14 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
         file = here(os.fspath(data))
     else:
         first = several[0] if isinstance(several[0], Model) else load(paths[0])
-        file = _file_of(data, first, folder)
+        file, columns = _file_of(data, first, folder)
+        settings["columns"] = (*columns, *settings.get("columns", ()))
     results = measure([here(path) for path in paths], [file], str(folder), **settings)
     return Report(results, *write_report(results, folder))
 
 
-def _file_of(rows: Rows, model: Model, folder: Path) -> str:
-    """Returns the path of a file with the rows, whose columns have the names that the model reads."""
+def _file_of(rows: Rows, model: Model, folder: Path) -> tuple[str, list[str]]:
+    """Returns the path of a file with the rows, and those of its columns that the model's own files have by number."""
     if not model.task:
         raise ValueError(f"{model.path} was fine-tuned for no task: there is nothing to measure")
     form = TASKS[model.task].rows
@@ -102,4 +106,6 @@ def _file_of(rows: Rows, model: Model, folder: Path) -> str:
     path = folder / f"rows.{form.ending}"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(path, written.text)
-    return str(path)
+    return str(path), [
+        f"{key}={name}" for key, name in written.columns.items() if name and name != names.get(key, name)
+    ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,7 +21,7 @@ from charlm.core.durable import write_text
 from charlm.core.nearest import did_you_mean
 from charlm.core.stores import here
 from charlm.core.types import Option
-from charlm.finetune.run import fine_tune
+from charlm.finetune.run import DATA_FILE, fine_tune
 from charlm.shorthand import full_name
 from charlm.tasks.rows import Row
 from charlm.tasks.table import TASKS
@@ -65,20 +66,29 @@ def finetune(
       ValueError: a row lacks a part, there is no such task or key, or a value is wrong; rows are named by their number.
       KeyboardInterrupt: Ctrl-C stopped the run, after it had saved.
     """
+    if not isinstance(model, Model | str | os.PathLike):
+        raise ValueError(f"model={model!r}: expected a model or the path of one")
+    if not isinstance(task, str):
+        raise ValueError(f"task={task!r}: expected a name")
     config = config_of(task)
-    if not workdir:
-        workdir = tempfile.mkdtemp(prefix="charlm-")
-        log.warning("no workdir given: the run is in %s", workdir)
-    folder = Path(workdir) / "rows"
     config.init_from = here(model.path if isinstance(model, Model) else os.fspath(model))
-    for part, rows in (("train", train), ("dev", dev)):
-        if rows is not None:
-            config.data[part] = (_file_of(rows, folder, part, config),)
-    _set(config, settings)
-    split_lists(config)
-    validate(config)
-    if not fine_tune(config, os.fspath(workdir)):
-        raise KeyboardInterrupt(f"stopped; the same call with workdir={os.fspath(workdir)!r} goes on")
+    parts = {part: _rows_of(rows, part, config) for part, rows in (("train", train), ("dev", dev)) if rows is not None}
+    kept = Path(workdir or tempfile.mkdtemp(prefix="charlm-"))
+    try:
+        for part, rows in parts.items():
+            config.data[part] = (rows if isinstance(rows, str) else _write(rows, kept / "rows" / part, kept),)
+        _set(config, settings)
+        split_lists(config)
+        validate(config)
+        if not workdir:
+            log.warning("no workdir given: the run is in %s", kept)
+        if not fine_tune(config, os.fspath(kept)):
+            raise KeyboardInterrupt(f"stopped; the same call with workdir={os.fspath(kept)!r} goes on")
+    except ValueError:
+        if not workdir and not (kept / DATA_FILE).exists():  # no run began, so nothing is lost
+            shutil.rmtree(kept, ignore_errors=True)
+        raise
+    workdir = kept
     runs = sorted(Path(workdir).glob("seed_*"))  # one folder for each of several seeds
     return load(runs[0] if runs else workdir, batch_size=config.data.eval_batch_size)
 
@@ -105,21 +115,31 @@ def config_of(task: str) -> ml_collections.ConfigDict:
     return config
 
 
-def _file_of(rows: Rows, folder: Path, part: str, config: ml_collections.ConfigDict) -> str:
-    """Returns the path of a file with the rows, which is written here, and names its columns in the config."""
+def _rows_of(rows: Rows, part: str, config: ml_collections.ConfigDict) -> str | tuple[str, str]:
+    """Returns the path of a file, or rows as the content of one and its ending; names their columns in the config."""
     if isinstance(rows, str | os.PathLike):
         return here(os.fspath(rows))
     form = TASKS[config.task].rows
     if form is None:
         raise ValueError(f"{part}: the task {config.task} takes no rows, only files: give the path of one")
+    if not (isinstance(rows, Iterable) or hasattr(rows, "iterrows")):
+        raise ValueError(f"{part}: expected rows or the path of a file, got {type(rows).__name__} {rows!r}")
     written = form.file_of(rows, part)
-    path = folder / f"{part}.{form.ending}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)  # only once rows are found to be good
-        write_text(path, written.text)
-    except OSError as error:
-        raise ValueError(f"workdir={folder.parent} cannot be written: {error.strerror}") from error
     config.data.update(written.columns)
+    return written.text, form.ending
+
+
+def _write(rows: tuple[str, str], place: Path, workdir: Path) -> str:
+    """Writes rows into a file of the workdir and returns its path; those that a run has read are not replaced."""
+    text, ending = rows
+    path = place.with_name(f"{place.name}.{ending}")
+    try:
+        if path.exists() and (workdir / DATA_FILE).exists() and path.read_text(encoding="utf-8") != text:
+            raise ValueError(f"workdir={workdir} holds a run on other rows ({place.name}); choose another workdir")
+        path.parent.mkdir(parents=True, exist_ok=True)  # only once rows are found to be good
+        write_text(path, text)
+    except OSError as error:
+        raise ValueError(f"workdir={workdir} cannot be written: {error.strerror}") from error
     return str(path)
 
 

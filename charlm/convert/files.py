@@ -26,7 +26,7 @@ from safetensors.numpy import save_file
 
 from charlm.convert.hub import find_cached
 from charlm.convert.pickles import OF_MEMORY, check_tensors, globals_of, is_zip
-from charlm.core import extras
+from charlm.core import extras, interrupts
 from charlm.core.durable import rename, replacing
 from charlm.core.local_paths import check_path
 from charlm.core.reading import TooLarge, loads, read_object
@@ -273,9 +273,10 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):
             raise ValueError(f"{key}{path} exists already and is not empty")
         made = [folder for folder in target.parents if not folder.exists()]
-        partial.mkdir(parents=True)
-        yield partial
-        rename(partial, target)
+        with interrupts.unfinished(partial):
+            partial.mkdir(parents=True)
+            yield partial
+            rename(partial, target)
     except OSError as error:
         failed = target if error.filename is None else Path(os.fsdecode(error.filename))
         # An error about a path in the new folder, or about one above it, is an error of writing; else of reading.

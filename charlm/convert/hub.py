@@ -7,6 +7,7 @@ to change which files of a model are fetched.
 from __future__ import annotations
 
 import functools
+import os
 import re
 from pathlib import Path
 from types import ModuleType
@@ -50,6 +51,8 @@ def find_cached(name: str) -> Path:
         found = hub.try_to_load_from_cache(name, "config.json")
         if isinstance(found, str):
             return Path(found).parent
+        if "/" in name and os.path.isdir(os.path.dirname(name)):  # meant is what that folder lacks
+            raise ValueError(f"{name} does not exist in the folder {os.path.dirname(name)}") from None
         raise ValueError(
             f"{name} does not exist, and no model of that name is in the cache of huggingface_hub "
             f"({hub.constants.HF_HUB_CACHE}); {PREFIX}{name} downloads it"

@@ -14,12 +14,14 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -30,6 +32,7 @@ CLEAN_UP_SECONDS = 3.0  # time for the main thread to remove unfinished files
 _terminable = False  # True while SIGTERM raises an exception
 _deferred = False  # True while the main thread handles the signal itself, at the end of a step
 _left: list[int] | None = None  # within `left_signals`: those that were left to a block
+_unfinished: set[Path] = set()  # folders that are removed if the process ends before they are done
 _ending = threading.Lock()  # held by the one thread that prints the message and ends the process
 
 
@@ -60,6 +63,8 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
         os.close(writer)
         yield
         return
+    if signal.getsignal(signal.SIGINT) is _stop:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     listener = threading.Thread(target=_listen, args=(reader, more), name="interrupts", daemon=True)
     listener.start()
     unraisable = sys.unraisablehook
@@ -75,6 +80,26 @@ def ending_clearly(advice: str = "") -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.close(writer)
         listener.join()
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[None]:
+    """Has a folder removed if Ctrl-C ends the process within the block, where the main thread may be unable to."""
+    _unfinished.add(folder)
+    try:
+        yield
+    finally:
+        _unfinished.discard(folder)
+
+
+def end_at_once() -> None:
+    """Has Ctrl-C end the process with a line and no traceback, from now until `ending_clearly` takes over.
+
+    For the time in which a program imports its modules: it has nothing to clean up, and an exception that is raised
+    within the import of a compiled module may abort the process.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have had it ignored
+        signal.signal(signal.SIGINT, _stop)
 
 
 @contextmanager
@@ -153,6 +178,11 @@ def status_of(stop: KeyboardInterrupt) -> tuple[int, str]:
     return EXIT_STATUS, "interrupted"
 
 
+def _stop(signum: int, frame: FrameType | None) -> None:
+    os.write(2, b"interrupted\n")
+    os._exit(EXIT_STATUS)
+
+
 def _terminate(signum: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second SIGTERM would interrupt the clean-up
     raise Terminated
@@ -186,5 +216,7 @@ def _end(message: str, status: int) -> NoReturn:
     _ending.acquire()
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
+    for folder in [*_unfinished]:
+        shutil.rmtree(folder, ignore_errors=True)
     print(message, file=sys.stderr, flush=True)
     os._exit(status)

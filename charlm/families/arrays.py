@@ -24,7 +24,7 @@ PADDING = -1  # in every array of positions
 
 PADDED = """\
 def padded(rows):  # -1 pads
-    longest = max(map(len, rows))
+    longest = max(map(len, rows), default=0)
     if longest > reading["length"]:
         raise ValueError(f"a text has {longest} positions; the model reads {reading['length']} at a time")
     found = np.full((len(rows), longest), -1, np.int32)

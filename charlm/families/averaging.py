@@ -1,7 +1,7 @@
 """Averages the weights of models that were fine-tuned alike: `charlm convert average`.
 
 Runs of the same model that differ in seed or order end in one basin of the loss, and the mean of their weights is often
-better than each of them, at the cost of one (Wortsman et al., ICML 2022, section 3, "uniform soup"). Open it to change
+better than each of them, at the cost of one (Wortsman et al., ICML 2022, "uniform soup"). Open it to change
 what may be averaged.
 """
 

@@ -22,7 +22,12 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program("charlm.predict"), description=description)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
-    fill = commands.add_parser("fill-mask", help='words for each "[MASK]" (or "[MASK:5]" for five characters)')
+    fill = commands.add_parser(
+        "fill-mask",
+        help='words for each "[MASK]" (or "[MASK:5]" for five characters)',
+        description="Ranks words for each gap by their score, the geometric mean of the probabilities of a word's "
+        "characters, or of its pieces: it compares words of any length, and does not add up to 1.",
+    )
     mend = commands.add_parser("correct", help="misspelled words, mended, with offsets and probabilities")
     score = commands.add_parser(
         "score", help="log-probability (nats) of each piece after those before it; bits per character"

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from charlm.core.durable import write_text
+from charlm.core.reading import read_object
 from charlm.core.types import JsonObject, Option
 from charlm.core.version import __version__
 from charlm.data.files import matching_files
@@ -26,6 +27,7 @@ from charlm.robustness.sums import write_sums
 from charlm.robustness.versions import sentences_of
 from charlm.tasks.base import AnyExample, AnyTask, Task
 from charlm.tasks.classification import Classification, Regression
+from charlm.tasks.tagging import Tagging
 from charlm.text.noise.misspellings import Misspellings
 from charlm.training import workdir as workdirs
 
@@ -79,7 +81,19 @@ def measure(models: Sequence[str], data: Sequence[str], out: str, **options: Opt
     files = [file for spec in settings.data for file in _files(spec)]
     with workdirs.created(Path(settings.out), "--out"):
         workdirs.check_writable(Path(settings.out), "--out")
+        _warn_of_loss(settings)
         return _measure(settings, levels, notes, misspellings, files)
+
+
+def _warn_of_loss(settings: ReportSettings) -> None:
+    """Logs that the folder has a report on other models and other data, which this one replaces."""
+    path = Path(settings.out) / RESULTS_FILE
+    if not path.is_file():
+        return
+    before = read_object(path).get("settings", {})
+    models, data = ([str(one) for one in before.get(name, ())] for name in ("models", "data"))
+    if models and not {*models} & {*settings.models} and {*data} != {*settings.data}:
+        log.warning("%s: the report on %s and %s is replaced", settings.out, ", ".join(models), ", ".join(data))
 
 
 def _measure(
@@ -141,6 +155,11 @@ def _examples(task: AnyTask, files: Sequence[str], settings: ReportSettings) -> 
     examples = first_of(task, reader.read(files, training=False), settings.examples)
     if not examples:
         raise ValueError(f"--data: no examples in {', '.join(settings.data)}")
+    if isinstance(task, Tagging):
+        tags = {tag for example in examples for tag in example.tags or ()}
+        if tags and not tags & {*task.labels}:
+            known, found = (", ".join(sorted(some)[:20]) for some in (task.labels, tags))
+            raise ValueError(f"--data: none of its tags is one of the model's: {found}; expected {known}")
     for example in examples:
         if not task.is_labelled(example):
             raise ValueError(f"--data: {example.place} has no label: nothing to compare predictions with")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from charlm.core.types import Json, JsonObject
 
 Row = Mapping[str, Any] | Sequence[Any]  # its parts are those of the task
+_OPTIONAL = " (pair may be left out)"
 
 
 class Written(NamedTuple):
@@ -67,13 +68,14 @@ class RowFormat(NamedTuple):
         if isinstance(row, Mapping):
             found = {name: row[name] for name in names if name in row}
         else:
-            values = list(row)
+            values = [] if isinstance(row, str) else list(row)
             given = [name for name in names if name != "pair" or len(values) == len(names)]
-            found = {}
-            if len(values) == len(given) and not isinstance(row, str):
-                found = dict(zip(given, values, strict=True))
+            if len(values) != len(given):
+                got = repr(row)[:80] if isinstance(row, str) else f"{len(values)} parts: {repr(row)[:80]}"
+                raise ValueError(f"{where}: expected {', '.join(names)}{_OPTIONAL * ('pair' in names)}, got {got}")
+            found = dict(zip(given, values, strict=True))
         if missing := [name for name in names if name not in found and name != "pair"]:
-            has = f"the keys {', '.join(map(repr, row))}" if isinstance(row, Mapping) else repr(row)[:80]
+            has = f"the keys {', '.join(map(repr, row))}"
             raise ValueError(f"{where}: it lacks {', '.join(missing)}: expected {', '.join(names)}, got {has}")
         return found | {"where": where}
 
@@ -105,9 +107,10 @@ def _texts(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> W
         raise ValueError(f"{rows[0]['where']}: the model reads {reads}, and this row has {has}")
     for row in rows:
         _check_texts(row, *(("text", "pair") if "pair" in row else ("text",)))
-        if row["label"] is None or row["label"] != row["label"]:  # NaN, as pandas has it for what is missing
-            raise ValueError(f"{row['where']}: expected a label, got {row['label']!r}")
-    called = {key: names.get(key, key) for key in ("text", "pair", "label")}
+        label = row["label"]
+        if label is None or label == "" or label != label:  # NaN, as pandas has it for what is missing
+            raise ValueError(f"{row['where']}: expected a label, got {label!r}")
+    called = {key: _called(names, key, key) for key in ("text", "pair", "label")}
     lines = ({called[key]: _plain(row[key]) for key in called if key in row} for row in rows)
     return Written(_json_lines(lines), called | ({} if "pair" in rows[0] else {"pair": ""}))
 
@@ -115,7 +118,7 @@ def _texts(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> W
 def _passages(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -> Written:
     """Returns rows of queries and passages as JSON lines, each query with all of its passages."""
     usual = {"group": "query_id", "text": "query", "pair": "passage_text", "label": "is_selected"}
-    called = {key: names.get(key, name) for key, name in usual.items()}
+    called = {key: _called(names, key, name) for key, name in usual.items()}
     queries: dict[str, list[JsonObject]] = {}
     for row in rows:
         _check_texts(row, "query", "passage")
@@ -145,11 +148,19 @@ def _questions(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) 
     return Written(json.dumps(file, ensure_ascii=False), {})
 
 
+def _called(names: Mapping[str, str], key: str, usual: str) -> str:
+    """Returns the name of a part in JSON, which has no numbered columns as the files of a model may have."""
+    name = names.get(key, usual)
+    return usual if name.removeprefix("-").isdecimal() else name
+
+
 def _check_texts(row: JsonObject, *parts: str) -> None:
     """Raises ValueError if a part of a row is no text: it would be left out, or taken for the word "None"."""
     for part in parts:
         if not isinstance(row[part], str):
             raise ValueError(f"{row['where']}: {part}: expected a text, got {str(row[part])[:80]!r}")
+        if any("\ud800" <= char <= "\udfff" for char in row[part]):
+            raise ValueError(f"{row['where']}: {part}: expected a text in UTF-8, got {row[part][:80]!r}")
 
 
 def _json_lines(rows: Iterable[JsonObject]) -> str:

@@ -69,6 +69,8 @@ def test_a_model_with_masks_encodes_or_fills(hlm, trained):
     for found, wanted in zip(hlm.encode(iter(TEXTS)), expected, strict=True):
         np.testing.assert_allclose(found.vectors, wanted.vectors_WD, atol=1e-5)
         np.testing.assert_allclose(found.sentence, wanted.sentence_D, atol=1e-5)
+    unit = hlm(TEXTS, normalize=True)  # no gap, so the argument is that of `encode`
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=-1), 1, atol=1e-5)
     text = "the [MASK:3] sat on a [MASK:3]"
     words = {"words": ["cat", "dog", "mat"], "top": 2}
     gaps = hlm(text, **words)

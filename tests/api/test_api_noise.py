@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import charlm
@@ -27,8 +28,29 @@ def test_misspellings_are_those_of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"), [("keybord", "did you mean keyboard"), ("keyboard:2", "rate"), ("misspelling", "needs a list")]
+    ("spec", "message"), [("keybord", "did you mean keyboard"), ("keyboard:2", "rate"), ("misspelling", "needs a file")]
 )
 def test_mistakes(spec, message):
     with pytest.raises(ValueError, match=message):
         charlm.noise(spec)
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        ({"text": "a"}, "got dict"),
+        (["a", None], "text 1: expected a text, got NoneType"),
+        (b"a", "got bytes"),
+        (3, "got int"),
+        (np.array("a"), "got ndarray: iteration over a 0-d array"),
+        (np.array([1, 2]), "text 0: expected a text, got int64"),
+    ],
+)
+def test_what_is_no_text_gets_no_noise(texts, says):
+    with pytest.raises(ValueError, match=says):
+        charlm.noise("keyboard:1")(texts)
+
+
+def test_a_seed_is_a_number():
+    with pytest.raises(ValueError, match="seed='x': expected a whole number"):
+        charlm.noise("keyboard:1", seed="x")

@@ -131,7 +131,7 @@ def test_rows_of_a_task_of_a_package(asked, tmp_path, monkeypatch):
     config = asked(rows, task="shouting:tiny", workdir=tmp_path, **{"shouting.sign": "?"})
     assert config.task == "shouting"
     assert [(one.text, one.label) for one in read(config)] == [("what is this", "loud"), ("a cat", "quiet")]
-    with pytest.raises(ValueError, match=r"^train, row 0: it lacks line, label: expected line, label"):
+    with pytest.raises(ValueError, match=r"^train, row 0: expected line, label, got 1 parts: "):
         asked([("a",)], task="shouting", workdir=tmp_path)
     TASKS.add("files_alone", dataclasses.replace(shouting, rows=None, keys={}))
     with pytest.raises(ValueError, match=r"^train: the task files_alone takes no rows, only files"):
@@ -141,8 +141,12 @@ def test_rows_of_a_task_of_a_package(asked, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        ([("a",)], {}, r"^train, row 0: it lacks text, label: expected text, pair, label, got \('a',\)"),
-        (["ab"], {}, r"^train, row 0: it lacks text, label"),
+        ([("a",)], {}, r"^train, row 0: expected text, pair, label \(pair may be left out\), got 1 parts: \('a',\)"),
+        (["ab"], {}, r"^train, row 0: expected text, pair, label .*, got 'ab'"),
+        ([{"text": "ab"}], {}, r"^train, row 0: it lacks label: expected text, pair, label, got the keys 'text'"),
+        ([("a", "")], {}, r"^train, row 0: expected a label, got ''"),
+        ([("\ud800", "x")], {}, r"^train, row 0: text: expected a text in UTF-8"),
+        (3, {}, r"^train: expected rows or the path of a file, got int 3"),
         ([{"text": "a", "class": "b"}], {}, r"^train, row 0: it lacks label: .*, got the keys 'text', 'class'"),
         ([], {}, r"^train: expected rows, found none"),
         ([("a", "b"), ("a", "b", "c")], {}, r"^train, row 1: expected a pair in all rows or in none"),
@@ -206,3 +210,30 @@ def test_packages_that_are_called_have_the_help_of_their_functions():
 def test_an_unknown_setting_of_a_report_is_named():
     with pytest.raises(ValueError, match="unknown setting 'seed' of a report; did you mean seeds"):
         charlm.robustness("runs/none", [("a", "x")], seed=3)
+
+
+def test_rows_that_a_run_has_learned_from_are_not_replaced(tmp_path):
+    rows, others = [("the cat", "animal"), ("a town", "place")] * 8, [("shares fell", "money"), ("a cat", "animal")] * 8
+    ask = {"model": "hlm-small-en", "task": "classify:tiny", "workdir": tmp_path / "run", "epochs": 1}
+    charlm.finetune(train=rows, **ask)
+    (file,) = (tmp_path / "run" / "rows").iterdir()
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=r"holds a run on other rows \(train\); choose another workdir"):
+        charlm.finetune(train=others, **ask)
+    assert file.read_bytes() == before
+    assert charlm.finetune(train=rows, **ask).labels == ("animal", "place")  # it is finished
+
+
+def test_what_is_refused_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    rows = [("the cat", "animal"), ("a town", "place")] * 8
+    for options, says in (
+        ({"epochs": "x"}, "epochs='x'"),
+        ({"task": 3}, "task=3: expected a name"),
+        ({"model": 3}, "model=3: expected a model"),
+        ({"train": rows[:1]}, "dev_share|examples|classes|label"),
+    ):
+        ask = {"model": "hlm-small-en", "train": rows, "task": "classify:tiny"} | options
+        with pytest.raises(ValueError, match=says):
+            charlm.finetune(**ask)
+    assert list(tmp_path.iterdir()) == []

@@ -97,6 +97,27 @@ def test_a_terminable_block_ends_in_one_line_even_where_the_exception_is_lost_or
     assert (status, errors) == (143, "terminated; advice\n")
 
 
+def test_an_unfinished_folder_is_removed_where_the_main_thread_cannot(tmp_path):
+    folder = tmp_path / "unfinished"
+    body = f"from pathlib import Path; at = Path({str(folder)!r}); at.mkdir(); (at / 'weights').write_bytes(b'1'); "
+    enter = "import contextlib; stack = contextlib.ExitStack(); stack.enter_context(interrupts.unfinished(at)); "
+    status, _, errors = interrupted("-c", PROGRAM.format(body=body + enter + "compile()"))
+    assert (status, errors) == (130, "interrupted; advice\n")
+    assert not folder.exists()
+
+
+def test_before_a_command_takes_over_it_ends_in_one_line():
+    program = (
+        "from charlm.core import interrupts; import time; interrupts.end_at_once(); {}"
+        "print('at work', flush=True); time.sleep(60)"
+    )
+    assert interrupted("-c", program.format("")) == (130, "", "interrupted\n")
+    taken = program.format("context = interrupts.ending_clearly('advice'); context.__enter__(); ")
+    status, _, errors = interrupted("-c", taken)
+    assert status != 0
+    assert "KeyboardInterrupt" in errors  # the exception is raised again, for the block to clean up
+
+
 def test_what_is_deferred_is_left_to_end_by_itself():
     body = IGNORE + DEFERRED + "print('at work', flush=True); time.sleep(1.5)"
     status, said, errors = interrupted("-c", PROGRAM.format(body=body))

@@ -140,7 +140,7 @@ def test_a_loop_over_the_layers_is_for_training_and_not_taken_over(tmp_path, fam
         assert (tmp_path / "theirs" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
-def test_by_the_name_of_a_model_in_the_cache(tmp_path, hub, capsys):
+def test_by_the_name_of_a_model_in_the_cache(tmp_path, hub, capsys, monkeypatch):
     release = write_release(tmp_path / "release", "bert")
     hub(release, "someone/small-bert")
     found = charlm.from_pretrained("someone/small-bert")
@@ -148,6 +148,12 @@ def test_by_the_name_of_a_model_in_the_cache(tmp_path, hub, capsys):
     assert bring("bert", Path("someone/small-bert"), tmp_path / "ours") == 0
     with pytest.raises(ValueError, match=r"someone/other does not exist, and no model of that name is in the cache"):
         charlm.from_pretrained("someone/other")
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/gone does not exist$"):
+        charlm.from_pretrained(tmp_path / "gone")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match=r"^runs/other does not exist in the folder runs$"):
+        charlm.from_pretrained("runs/other")
     with pytest.raises(ValueError, match=r"^/no/such/folder does not exist$"):
         charlm.from_pretrained("/no/such/folder")
 

@@ -64,7 +64,7 @@ def test_mistakes(models, tmp_path):
         charlm.robustness([], [("a", "b")], tmp_path)
     with pytest.raises(ValueError, match=r"^data, row 0: the model reads two texts, and this row has one"):
         charlm.robustness(models.untrained("classification"), [("a", "b")], tmp_path)
-    with pytest.raises(ValueError, match=r"^data, row 0: it lacks text, label"):
+    with pytest.raises(ValueError, match=r"^data, row 0: expected text, pair, label"):
         charlm.robustness(models.untrained("classification"), [("a",)], tmp_path)
 
 
@@ -74,3 +74,17 @@ def test_the_package_can_be_called_and_used():
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.stdout == "models: expected at least one\n", done.stderr
     assert reports.robustness is not charlm.robustness
+
+
+def test_rows_for_a_model_that_reads_columns_by_number(tmp_path, log_lines):
+    """The classifier that comes with charlm learned from tables without names."""
+    model = charlm.load("hlm-small-en-emotions")
+    rows = [("I love it", "love"), ("so sad", "sadness")] * 2
+    report = charlm.robustness(model, rows, noise=["swap:0.1"], seeds=1, samples=10, out=tmp_path / "report")
+    assert report.results["clean"]["hlm-small-en-emotions"]["accuracy"] > 0.5
+    assert report.results["examples"] == 4
+    with pytest.raises(ValueError, match="none of its tags is one of the model's: ZZZ; expected ADJ, ADP"):
+        charlm.robustness("hlm-small-en-pos", [(["a"], ["ZZZ"])], noise=["swap:0.1"], out=tmp_path / "report")
+    lines = [line for line in log_lines.lines if "is replaced" in line]
+    assert len(lines) == 1
+    assert "the report on hlm-small-en-emotions and" in lines[0]

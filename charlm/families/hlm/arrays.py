@@ -54,7 +54,7 @@ _ARRAYS_OF = """
 def arrays_of(texts):
     rows = [[(reading["cls"],), *map(characters, words), (reading["sep"],)] for words in texts]
     numbers = {word: n for n, word in enumerate(dict.fromkeys(word for row in rows for word in row))}
-    chars = np.zeros((len(numbers), max(map(len, numbers))), np.int32)
+    chars = np.zeros((len(numbers), max(2, *map(len, numbers))), np.int32)
     for word, n in numbers.items():
         chars[n, : len(word)] = word
     return {"chars": chars, "index": padded([[numbers[word] for word in row] for row in rows])}"""

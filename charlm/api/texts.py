@@ -1,0 +1,30 @@
+"""Checks the texts that users give to functions of charlm: one, or any iterable of several.
+
+Open it when something that is no text is taken for one. It needs no JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from numbers import Number
+from typing import Any
+
+
+def checked_items(texts: Any) -> list[Any]:  # whatever a caller gives
+    """Returns several texts, or other items such as pairs of them, as a list.
+
+    Raises:
+      ValueError: they are no texts, such as a DataFrame, whose items would be the names of its columns.
+    """
+    if hasattr(texts, "iterrows"):
+        raise ValueError(f"expected texts, got a DataFrame: give one of its columns {', '.join(map(str, texts))}")
+    if isinstance(texts, Mapping | bytes) or not isinstance(texts, Iterable):
+        raise ValueError(f"expected a text or several, got {type(texts).__name__} {str(texts)[:60]!r}")
+    try:
+        found = list(texts)
+    except TypeError as error:  # such as an array without axes
+        raise ValueError(f"expected a text or several, got {type(texts).__name__}: {error}") from None
+    for number, one in enumerate(found):
+        if one is None or isinstance(one, Number | bytes | Mapping):
+            raise ValueError(f"text {number}: expected a text, got {type(one).__name__} {str(one)[:60]!r}")
+    return found
