@@ -12,6 +12,7 @@ or an address in an object store.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 
@@ -43,8 +44,9 @@ _PLAIN = flags.DEFINE_bool(
 )
 _JSONL = flags.DEFINE_bool(
     "jsonl",
-    False,
-    "Also print metrics on standard output as they come, one JSON object a line, as in metrics.jsonl: for programs.",
+    None,
+    "Also print metrics on standard output as they come, one JSON object a line, as in metrics.jsonl: for programs. "
+    "Unless it is given, this is done where standard output is a pipe or a file of its own.",
 )
 _MULTIHOST = flags.DEFINE_bool(
     "multihost",
@@ -73,6 +75,15 @@ def _default_workdir() -> str:
     return f"runs/{stem}_{variant}" if variant else f"runs/{stem}"
 
 
+def _output_is_apart() -> bool:
+    """Returns whether standard output is neither a terminal nor where the log goes, as in `> run.log 2>&1`."""
+    try:
+        out, log_of = (os.fstat(stream.fileno()) for stream in (sys.stdout, sys.stderr))
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by something without a file
+        return False
+    return not sys.stdout.isatty() and not os.path.samestat(out, log_of)
+
+
 def main(config: ml_collections.ConfigDict) -> None:
     """Pre-trains or fine-tunes as the config says."""
     workdir = _WORKDIR.value
@@ -88,7 +99,7 @@ def main(config: ml_collections.ConfigDict) -> None:
 
     if _PLAIN.value:
         use_plain_output()
-    print_metrics(_JSONL.value)
+    print_metrics(_output_is_apart() if _JSONL.value is None else _JSONL.value)
     manual = (_COORDINATOR.value, _PROCESSES.value, _PROCESS.value)
     if _MULTIHOST.value:
         hosts.start(*manual)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import pty
 import re
 import signal
+import subprocess
+import sys
 
 import pytest
 from small_run import ROOT, main, on_devices
@@ -47,6 +51,20 @@ def test_from_a_text_file_to_a_trained_model(trained, tmp_path):
     assert bits[0] in again.stderr
     other = main(*command, "--workdir=runs/hlm_base_tiny", "--config.model.inter_ffn=48", cwd=tmp_path)
     assert_one_error(other, "runs/hlm_base_tiny holds a run of another config: model.inter_ffn is 48, there 32; choose")
+
+
+@pytest.mark.parametrize(
+    ("streams", "apart"),
+    [
+        ({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, True),
+        ({"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}, False),  # > run.log 2>&1
+        ({"stdout": pty.openpty()[1], "stderr": subprocess.PIPE}, False),
+    ],
+)
+def test_metrics_are_printed_where_no_log_goes(streams, apart, tmp_path):
+    code = f"import charlm.main; open({str(tmp_path / 'found')!r}, 'w').write(str(charlm.main._output_is_apart()))"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}, **streams)
+    assert (tmp_path / "found").read_text() == str(apart)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])

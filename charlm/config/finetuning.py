@@ -264,9 +264,12 @@ def validate(flat: JsonObject) -> None:
     if flat["data.folds"] == 1:
         raise ValueError("data.folds=1: cross-validation needs at least 2")
     if not flat["data.train"]:
-        raise ValueError("data.train names no file")
+        raise ValueError("data.train names no file to learn from (charlm finetune --train FILE)")
     if not flat["init_from"]:
-        raise ValueError("init_from names no model to fine-tune; a workdir, a checkpoint, or a folder of weights")
+        raise ValueError(
+            "init_from names no model to fine-tune (charlm finetune --model MODEL): "
+            "a workdir, a checkpoint, or a folder of weights"
+        )
     if (flat["data.folds"] or flat["data.fold_column"]) and (flat["data.dev"] or flat["data.test"]):
         raise ValueError("data.folds: cross-validation splits data.train itself; leave data.dev and data.test empty")
     if "data.target" in entry.reads:

@@ -37,7 +37,8 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (ValueError, OSError) as error:
-        return fail(str(error))
+        named = isinstance(error, OSError) and error.filename is not None and error.strerror
+        return fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if named else str(error))
 
 
 def print_lines(lines: Callable[[], list[str]], argv: list[str] | None, about: str) -> int:

@@ -169,7 +169,7 @@ def _add_word(sentence: Sentence, place: str, number: int, cells: list[str], lay
         sentence.tags.append(_tag(cells[layout.tag].strip(" "), layout.key))
 
 
-_UNLABELLED = "; for test files without labels: --config.data.test_labels=False"
+_UNLABELLED = "; only data.test may have no labels, with data.test_labels=False"
 
 
 def _check_width(place: str, cells: list[str], layout: ColumnLayout) -> None:

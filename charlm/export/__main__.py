@@ -66,8 +66,10 @@ def _run(args: argparse.Namespace) -> int:
     of_words = args.format == "words"
     check_options(vars(args), needed=("model",) if of_words else ("model", "output"), stored=("model",))
     if of_words:
-        if args.platforms != PLATFORMS or args.size < 0:
-            raise ValueError("--format=words takes no --platforms, and a --size from 0 on")
+        if args.platforms != PLATFORMS:
+            raise ValueError("--format=words takes no --platforms")
+        if args.size < 0:
+            raise ValueError(f"--size={args.size}: expected a number of words; 0: all")
         from charlm.export.words import write  # as below
 
         print(write(here(args.model), args.words, args.size, args.dtype, args.output))

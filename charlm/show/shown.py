@@ -55,6 +55,7 @@ class Shown:
         """
         path = Path(path)
         check_ending(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if _ending(path) in PAGES:
             write_text(path, self.html)
         else:
