@@ -13,6 +13,7 @@ import functools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
@@ -49,8 +50,17 @@ def load(name_or_folder: str | os.PathLike[str], batch_size: int = 32, **options
     """
     if not isinstance(name_or_folder, str | os.PathLike):
         raise ValueError(f"load: expected the name or folder of a model, got {str(name_or_folder)[:80]!r}")
+    _check_positive("batch_size", batch_size)
     path = os.fspath(name_or_folder)
-    return Model(from_pretrained(here(path), **options), batch_size, path)
+    try:
+        return Model(from_pretrained(here(path), **options), batch_size, path)
+    except OSError as error:  # such as a name longer than files may have
+        raise ValueError(f"load: {path[:80]!r} cannot be read: {error.strerror or error}") from error
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}={value!r}: expected a whole number from 1 on")
 
 
 class Model(Labelling):
@@ -234,8 +244,9 @@ class Model(Labelling):
           words: the words to choose from; None: those that lie beside the model, or all that it can write.
 
         Raises:
-          ValueError: the model fills no gaps, or a text has none.
+          ValueError: the model fills no gaps, a text has none, or an argument is wrong.
         """
+        _check_positive("top", top)
 
         def filled(several: list[str]) -> list[list[Gap]]:
             predictor = self._able("fill_mask")

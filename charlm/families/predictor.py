@@ -375,7 +375,10 @@ def checked_list(words: KnownWords | Iterable[str]) -> list[str]:
     """Returns distinct words in order; ValueError for a single string, or for the prepared list of another model."""
     if isinstance(words, str) or not isinstance(words, Iterable):
         raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
-    return list(dict.fromkeys(word for word in words if word))
+    listed = list(words)
+    if odd := [word for word in listed if not isinstance(word, str)]:
+        raise ValueError(f"known words: expected words, got {type(odd[0]).__name__} {str(odd[0])[:40]!r}")
+    return list(dict.fromkeys(word for word in listed if word))
 
 
 def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[str], WordCache]:

@@ -82,7 +82,7 @@ class Serving:
             if status == 405:
                 allowed = "GET" if path in get else "POST"
                 return _failure(Refused(405, f"{path} expects {allowed}", allow=allowed))
-            return _failure(Refused(404, f"no path {path[:80]!r}{did_you_mean(path[:80], paths)}"))
+            return _failure(Refused(404, f"no path {path[:80]!r}{did_you_mean(path[:80], paths, 0.8)}"))
 
         inner = Starlette(routes=routes, exception_handlers={HTTPException: no_route})
         inner.router.redirect_slashes = False

@@ -219,3 +219,17 @@ def test_what_names_no_model_or_noise_is_refused():
         charlm.load(None)
     with pytest.raises(ValueError, match=r"noise: expected kind\[:rate\], such as 'keyboard:0.1', got None"):
         charlm.noise(None)
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda hlm: charlm.load(hlm.path, batch_size=0), "batch_size=0: expected a whole number from 1 on"),
+        (lambda hlm: charlm.load("a" * 5000), "load: 'a+' cannot be read: File name too long|does not exist"),
+        (lambda hlm: hlm.fill_mask("the [MASK]", top="3"), "top='3': expected a whole number from 1 on"),
+        (lambda hlm: hlm.fill_mask("the [MASK]", words=[1]), "known words: expected words, got int '1'"),
+    ],
+)
+def test_wrong_arguments_are_named(hlm, ask, says):
+    with pytest.raises(ValueError, match=says):
+        ask(hlm)
