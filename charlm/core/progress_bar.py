@@ -1,7 +1,7 @@
 """A progress bar for people who watch a run on a terminal: steps, loss, speed, and the time that is left.
 
-The training loop uses it. Open it to change how it looks, or when it is shown: never in a pipe or file, nor with
-`--plain` or the environment variable NO_COLOR.
+The training loop uses it, and `charlm predict` its counter. Open it to change how it looks, or when it is shown: never
+in a pipe or file, nor with `--plain` or the environment variable NO_COLOR.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -34,6 +34,12 @@ def is_shown() -> bool:
     """Returns whether a bar is shown: on a terminal, in a run of one host, unless plain output is asked for."""
     usual = not (_plain or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb")
     return usual and sys.stderr.isatty() and hosts.alone()
+
+
+def _size() -> dict[str, Any]:  # options of tqdm
+    if terminal_width() > 0:
+        return {"dynamic_ncols": True}
+    return {"ncols": USUAL_WIDTH, "nrows": USUAL_HEIGHT}  # on 0 columns, as containers have, tqdm draws nothing
 
 
 class ProgressBar:
@@ -68,16 +74,13 @@ class ProgressBar:
         from tqdm import tqdm
         from tqdm.contrib.logging import logging_redirect_tqdm
 
-        known = terminal_width() > 0  # tqdm draws nothing on one of 0 columns, as containers have
         bar = tqdm(
             total=self._steps,
             initial=step,
             file=sys.stderr,
             bar_format=FORMAT,
             leave=False,
-            dynamic_ncols=known,
-            ncols=None if known else USUAL_WIDTH,
-            nrows=None if known else USUAL_HEIGHT,
+            **_size(),
         )
         self._stack.callback(bar.close)
         if any(getattr(handler, "stream", None) is sys.stderr for handler in log.handlers):
@@ -90,3 +93,22 @@ def progress_bar(steps: int, unit: str) -> Iterator[ProgressBar | None]:
     """Yields the bar of a run; None where none is shown. Afterwards, it disappears."""
     with ExitStack() as stack:
         yield ProgressBar(steps, unit, stack) if is_shown() else None
+
+
+def counter(stack: ExitStack, unit: str) -> Callable[[int], None] | None:
+    """Returns a function that shows on a terminal how many more are done, of an unknown number; None: none is shown.
+
+    Args:
+      stack: ends the display.
+      unit: what is counted, such as "texts".
+    """
+    if not is_shown():
+        return None
+    from tqdm import tqdm  # as above
+
+    bar = stack.enter_context(tqdm(unit=f" {unit}", file=sys.stderr, leave=False, **_size()))
+
+    def count(done: int) -> None:
+        bar.update(done)
+
+    return count

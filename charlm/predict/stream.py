@@ -6,6 +6,7 @@ what happens to a text that cannot be answered.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import itertools
 import json
@@ -41,23 +42,30 @@ def answer_stream(
 
     Args:
       arguments: the texts; none: the lines of standard input.
-      size: number of texts that are read before they are answered; on a terminal every line is answered at once.
+      size: number of texts that are read before they are answered; on a terminal every line is answered at once. Where
+        texts and answers are files or pipes, a terminal is shown how many are done.
       written: returns what is printed of a text and its answer; None: a JSON line, also of a text that has none.
     """
+    from charlm.core.progress_bar import counter  # imported late, so that --help does not import jax
+
     status, texts = 0, _texts(arguments)
     if not arguments and sys.stdin.isatty():
         size = 1
         print("texts, a line each; Ctrl-D ends them", file=sys.stderr, flush=True)
-    while chunk := list(itertools.islice(texts, size)):
-        for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
-            if isinstance(result, str):
-                status = fail(f"{asked.where}: {result}")
-                result = {"error": result}
-            if written is None:
-                print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
-            elif "error" not in result:
-                print(written(asked.text, result))
-        sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        count = None if arguments or sys.stdin.isatty() or sys.stdout.isatty() else counter(stack, "texts")
+        while chunk := list(itertools.islice(texts, size)):
+            for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
+                if isinstance(result, str):
+                    status = fail(f"{asked.where}: {result}")
+                    result = {"error": result}
+                if written is None:
+                    print(json.dumps({"text": asked.text} | result, ensure_ascii=False))
+                elif "error" not in result:
+                    print(written(asked.text, result))
+            sys.stdout.flush()
+            if count is not None:
+                count(len(chunk))
     return status
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import math
@@ -11,7 +12,7 @@ import pytest
 
 from charlm.core import progress_bar as module
 from charlm.core.logs import start_logging
-from charlm.core.progress_bar import progress_bar
+from charlm.core.progress_bar import counter, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -87,3 +88,15 @@ def test_where_no_bar_is_shown(monkeypatch, name, value):
     with progress_bar(100, "words") as bar:
         assert bar is None
     assert terminal.getvalue() == ""
+
+
+def test_a_counter_shows_how_many_are_done(monkeypatch):
+    terminal = use_terminal(monkeypatch)
+    with contextlib.ExitStack() as stack:
+        count = counter(stack, "texts")
+        time.sleep(0.12)
+        count(128)
+        assert terminal.getvalue().split("\r")[-1].startswith("128 texts [00:00, ")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with contextlib.ExitStack() as stack:
+        assert counter(stack, "texts") is None
