@@ -66,7 +66,9 @@ def _answer_all(args: argparse.Namespace) -> int:
         answer, size = fine_tuned.ask_fine_tuned(args)
     answer([])  # reports errors in the options once, not for every text
     written = printed(args.command, getattr(args, "format", "json"), sys.stdout.isatty())
-    status = answer_stream(answer, args.text, size, written)
+    from charlm.core.progress_bar import counter  # as above
+
+    status = answer_stream(answer, args.text, size, written, counter)
     if getattr(args, "stats", False) and predictor is not None and predictor.cache is not None:
         print(predictor.cache.stats, file=sys.stderr)
     return status

@@ -36,24 +36,27 @@ Answerer = Callable[[list[Asked]], list[JsonObject]]  # returns an answer for ea
 
 
 def answer_stream(
-    answer: Answerer, arguments: list[str], size: int, written: Callable[[str, JsonObject], str] | None = None
+    answer: Answerer,
+    arguments: list[str],
+    size: int,
+    written: Callable[[str, JsonObject], str] | None = None,
+    counter: Callable[[contextlib.ExitStack, str], Callable[[int], None] | None] | None = None,
 ) -> int:
     """Prints the answers to texts in their order; returns the exit status: 1 if any text could not be answered.
 
     Args:
       arguments: the texts; none: the lines of standard input.
-      size: number of texts that are read before they are answered; on a terminal every line is answered at once. Where
-        texts and answers are files or pipes, a terminal is shown how many are done.
+      size: number of texts that are read before they are answered; on a terminal every line is answered at once.
       written: returns what is printed of a text and its answer; None: a JSON line, also of a text that has none.
+      counter: as `charlm.core.progress_bar.counter`, for texts and answers that are files or pipes; None: no display.
     """
-    from charlm.core.progress_bar import counter  # imported late, so that --help does not import jax
-
     status, texts = 0, _texts(arguments)
     if not arguments and sys.stdin.isatty():
         size = 1
         print("texts, a line each; Ctrl-D ends them", file=sys.stderr, flush=True)
     with contextlib.ExitStack() as stack:
-        count = None if arguments or sys.stdin.isatty() or sys.stdout.isatty() else counter(stack, "texts")
+        by_files = not (arguments or sys.stdin.isatty() or sys.stdout.isatty())
+        count = counter(stack, "texts") if counter is not None and by_files else None
         while chunk := list(itertools.islice(texts, size)):
             for asked, result in zip(chunk, _answers(answer, chunk), strict=True):
                 if isinstance(result, str):
