@@ -83,7 +83,7 @@ def test_an_installed_task_has_a_command_for_prediction(found):
     for label, probabilities in (line["prediction"] for line in lines):
         assert label == ["loud", "quiet"][probabilities.index(max(probabilities))]
         assert sum(probabilities) == pytest.approx(1)
-    assert found["no answers"] == [1, [], "error: [Errno 2] No such file or directory: 'nowhere.txt'\n"]
+    assert found["no answers"] == [1, [], "error: nowhere.txt: No such file or directory\n"]
     refusal = "error: this model was fine-tuned for shouting: it can predict, not classify\n"
     assert found["no class"] == [1, [], refusal]
 
