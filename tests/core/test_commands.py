@@ -33,6 +33,7 @@ def fails(error: BaseException):
     [
         (ValueError("a mistake\nof two lines"), "error: a mistake of two lines\n"),
         (OSError(28, "No space left on device"), "error: [Errno 28] No space left on device\n"),
+        (OSError(2, "No such file or directory", "a.txt"), "error: a.txt: No such file or directory\n"),
         (MemoryError(), "error: out of memory: this machine has no more; ask for less\n"),
         (RuntimeError("RESOURCE_EXHAUSTED: 9 bytes"), "error: out of memory on the device: 9 bytes; ask for less\n"),
     ],
