@@ -36,9 +36,12 @@ def run_command(command: Callable[[], int], smaller: str, interrupted: str = "")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, OSError) as error:
-        named = isinstance(error, OSError) and error.filename is not None and error.strerror
-        return fail(f"{os.fsdecode(error.filename)}: {error.strerror}" if named else str(error))
+    except OSError as error:
+        if not isinstance(error.filename, str | bytes) or not error.strerror:  # it may be a descriptor
+            return fail(str(error))
+        return fail(f"{os.fsdecode(error.filename)}: {error.strerror}")
+    except ValueError as error:
+        return fail(str(error))
 
 
 def print_lines(lines: Callable[[], list[str]], argv: list[str] | None, about: str) -> int:
