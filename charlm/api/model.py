@@ -10,6 +10,7 @@ predictors of the families and `charlm.finetune.predictor.FineTuned`.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -93,17 +94,19 @@ class Model(Labelling):
         return self._each(texts, lambda several: self._filled_or_encoded(several, *args, **options))
 
     def _filled_or_encoded(self, texts: list[str], *args: Any, **options: Any) -> list[Any]:  # lists of both results
-        """Returns the gaps of texts with gaps, whose the arguments are, and the vectors of the others.
+        """Returns the gaps of texts with gaps, and the vectors of the others.
 
-        Where no text has a gap, the arguments are those of `encode`.
+        Arguments are those of `fill_mask`, but for options by names that only `encode` has; so they mean the same for
+        any texts.
         """
         gaps = (
             [bool(self._gap.search(text)) for text in texts] if "fill_mask" in self.abilities else [False] * len(texts)
         )
-        if not any(gaps):
-            return list(self.encode(texts, *args, **options))
+        of_gaps = inspect.signature(self.fill_mask).parameters
+        of_vectors = {name: options.pop(name) for name in [*options] if name not in of_gaps}
         filled = iter(self.fill_mask([t for t, gap in zip(texts, gaps, strict=True) if gap], *args, **options))
-        found = iter(self.encode([t for t, gap in zip(texts, gaps, strict=True) if not gap]) if not all(gaps) else [])
+        others = [t for t, gap in zip(texts, gaps, strict=True) if not gap]
+        found = iter(self.encode(others, **of_vectors) if others or of_vectors else [])
         return [next(filled if gap else found) for gap in gaps]
 
     def stream(

@@ -9,6 +9,7 @@ Open it to change what that function takes; the kinds of noise are those of `cha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import overload
 
 from charlm.api.texts import checked_items
@@ -32,12 +33,13 @@ class NoisyText:
     """
 
     def __init__(self, spec: str, seed: int = 0, misspellings: str = "") -> None:
-        if not isinstance(seed, int) or seed < 0:
+        if not isinstance(seed, Integral) or seed < 0:
             raise ValueError(f"seed={seed!r}: expected a whole number from 0 on")
-        if Noise.parse(spec).kind == "misspelling" and not misspellings:
+        kind = Noise.parse(spec)
+        if kind.kind == "misspelling" and not misspellings:
             raise ValueError("the noise misspelling needs a file of them: misspellings=FILE")
         words = Misspellings.read(misspellings) if misspellings else None
-        self._noiser = Noiser(Noise.parse(spec), seed, words)
+        self._noiser = Noiser(kind, int(seed), words)
 
     @overload
     def __call__(self, texts: str) -> str: ...

@@ -57,6 +57,8 @@ def check_alike(
     ):
         if ours != theirs:
             raise ValueError(f"{pair}: their {what} are {ours} and {theirs}")
+    if _vocabulary(first) != _vocabulary(other):
+        raise ValueError(f"{pair}: their vocabularies differ")
     shapes, others = _shapes(first), _shapes(other)
     for name in sorted({*shapes, *others}):
         if shapes.get(name) != others.get(name):
@@ -69,6 +71,12 @@ def check_alike(
 def _shapes(model: Pretrained) -> dict[str, tuple[int, ...]]:
     flat, _ = jax.tree_util.tree_flatten_with_path(model.params)
     return {jax.tree_util.keystr(at, simple=True, separator="/"): np.shape(leaf) for at, leaf in flat}
+
+
+def _vocabulary(model: Pretrained) -> list[Json | bytes]:
+    """Returns what numbers the characters or pieces that a model reads."""
+    files = [model.folder / name for name in ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")]
+    return [model.metadata.get("char_vocab"), *(path.read_bytes() for path in files if path.is_file())]
 
 
 def _labels(model: Pretrained) -> Json:

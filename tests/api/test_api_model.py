@@ -71,6 +71,10 @@ def test_a_model_with_masks_encodes_or_fills(hlm, trained):
         np.testing.assert_allclose(found.sentence, wanted.sentence_D, atol=1e-5)
     unit = hlm(TEXTS, normalize=True)  # no gap, so the argument is that of `encode`
     np.testing.assert_allclose(np.linalg.norm(unit, axis=-1), 1, atol=1e-5)
+    both = hlm([TEXTS[0], "the [MASK:3]"], top=2)  # an argument of gaps has no effect on the other
+    assert (isinstance(both[0], Encoding), len(both[1][0].words)) == (True, 2)
+    with pytest.raises(TypeError, match="nonsense"):
+        hlm("the [MASK:3]", nonsense=1)
     text = "the [MASK:3] sat on a [MASK:3]"
     words = {"words": ["cat", "dog", "mat"], "top": 2}
     gaps = hlm(text, **words)

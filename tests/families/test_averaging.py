@@ -53,6 +53,12 @@ def test_what_is_not_alike_has_no_average(tmp_path):
     ):
         with pytest.raises(ValueError, match=says):
             average([TAGGER, *others], tmp_path / "mean")
+    chars = {**model.metadata["char_vocab"]}
+    first, second = [*chars][:2]
+    chars[first], chars[second] = chars[second], chars[first]
+    other = dataclasses.replace(model, metadata={**model.metadata, "char_vocab": chars})
+    with pytest.raises(ValueError, match="their vocabularies differ"):
+        check_alike("a", model, "b", other)
     assert not (tmp_path / "mean").exists()
 
 
