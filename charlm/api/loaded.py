@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from charlm.api.texts import checked_items
 from charlm.convert.heads import FINE_TUNED
@@ -25,11 +25,17 @@ class Loaded:
     def __init__(self, pretrained: Pretrained, batch_size: int = 32, path: str = "") -> None:
         self.pretrained, self.batch_size, self.path = pretrained, batch_size, path or str(pretrained.folder)
 
+    def sized(self, batch_size: int) -> Self:
+        """Returns the same model for batches of another size; it shares the vectors of words that are kept."""
+        other = type(self)(self.pretrained, batch_size, self.path)
+        other.predictor = self.predictor
+        return other
+
     @functools.cached_property
     def _fine_tuned(self) -> FineTuned | None:
         """The model with its task; None if it was fine-tuned for none."""
         made = "task" in self.pretrained.metadata or self.pretrained.head in FINE_TUNED
-        return FineTuned(self.pretrained, self.batch_size) if made else None
+        return FineTuned(self.pretrained, self.batch_size, words=self.predictor) if made else None
 
     @functools.cached_property
     def predictor(self) -> Predictor:

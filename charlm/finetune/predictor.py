@@ -15,10 +15,10 @@ from jax.sharding import Mesh
 
 from charlm.core.sharding import one_device
 from charlm.core.types import Json, Option
-from charlm.core.word_table import FOLDER
 from charlm.data.examples import QuestionExample, TaggedExample, TextExample
 from charlm.families.family import family
 from charlm.families.lookup import units_of
+from charlm.families.predictor import Predictor
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.finetune.evaluate import Evaluator
 from charlm.tasks.base import AnyExample, AnyPrediction, AnyTask
@@ -46,16 +46,26 @@ class TaggedText(NamedTuple):
 class FineTuned:
     """A fine-tuned model with its task and text side.
 
+    A word that was read before, or that is in the table beside the model, is not encoded again, if the family keeps
+    vectors of words.
+
     Args:
       pretrained: a model with a head for labels, from a run or imported.
       batch_size: rows per batch.
+      words: the predictor of the same model whose cache keeps the vectors of words; None: one of its own.
 
     Attributes:
       task: the task it was fine-tuned for.
       evaluator, params: for predicting examples of the task directly.
     """
 
-    def __init__(self, pretrained: Pretrained, batch_size: int = 32, mesh: Mesh | None = None) -> None:
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        batch_size: int = 32,
+        mesh: Mesh | None = None,
+        words: Predictor | None = None,
+    ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: expected at least 1")
         self.pretrained = pretrained
@@ -64,17 +74,9 @@ class FineTuned:
         units = units_of(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
         self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
         self.params = self.evaluator.place(pretrained.params)
-        self._read_table()
-
-    def _read_table(self) -> None:
-        """Takes the vectors of words from the table beside the model, if it has one."""
-        if not (self.pretrained.folder / FOLDER).is_dir():
-            return
-        words = family(self.pretrained.family).get_predictor().from_pretrained(self.pretrained)
-        if words.table is not None:
-            cache, params = words.cache, words.word_params
-            assert cache is not None  # whoever has a table has a cache, which reads it
-            self.evaluator.take_words(lambda chars: np.asarray(cache.read(params, chars)))
+        words = words or family(pretrained.family).get_predictor().from_pretrained(pretrained)
+        if (cache := words.cache) is not None:
+            self.evaluator.take_words(lambda chars: np.asarray(cache.read(words.word_params, chars)))
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Option) -> FineTuned:

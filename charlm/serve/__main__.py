@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
         "max_characters": "most characters of a text",
         "max_numbers": "most numbers in the vectors of a response",
         "max_batch": "most texts that are computed at a time",
-        "queue": "most requests that wait; further ones get status 429",
+        "queue": "most requests that wait for one model; further ones get status 429",
         "timeout": "seconds that a request may take",
         "grace": "seconds in which waiting requests are answered after SIGTERM",
     }
@@ -99,12 +99,11 @@ def _serve(args: argparse.Namespace) -> int:
     from charlm.serve import running
 
     sock = running.bound(args.host, args.port)
-    from charlm.api.model import Model, load
+    from charlm.api.model import load
 
     models = []
     for name, path in paths.items():
-        sized = lambda model, size: Model(model.pretrained, size, model.path)
-        models.append(Served(name, load(path, limits.max_batch), limits, sized))
+        models.append(Served(name, load(path, limits.max_batch), limits))
         if not models[-1].abilities:
             raise ValueError(f"--model={path}: its task has no method that can be served")
     if not running.serve(models, limits, sock, args.access_log, args.warm_words):

@@ -57,10 +57,11 @@ class Ability(NamedTuple):
       fields: those of a request, beside `model`.
       ask: makes what is asked for of the checked values of the fields; raises Refused.
       run: computes the results of items; raises ValueError for an item that the model refuses.
-      show: makes the JSON of results, given the values of the fields and the limits; raises Refused.
+      show: makes the JSON of results, given the values of the fields.
       example: a request.
       warm: an item of a text, to compile for.
       together: whether a model computes several items at once.
+      check: raises Refused if the results so far, with these values of the fields, are more than the limits allow.
     """
 
     name: str
@@ -68,10 +69,11 @@ class Ability(NamedTuple):
     fields: tuple[Field, ...]
     ask: Callable[[JsonObject], Asked]
     run: Callable[[Model, list[Item], dict[str, Any]], list[Result]]  # options of the method
-    show: Callable[[list[Result], JsonObject, Limits], Json]
+    show: Callable[[list[Result], JsonObject], Json]
     example: JsonObject
     warm: Callable[[str], Item] = lambda text: text
     together: bool = True
+    check: Callable[[list[Result], JsonObject, Limits], None] = lambda found, values, limits: None
 
 
 def number(value: float) -> float | None:
@@ -83,12 +85,17 @@ def _texts(values: JsonObject) -> Asked:
     return Asked(values["texts"])
 
 
-def _encoded(found: list[Result], values: JsonObject, limits: Limits) -> Json:
-    """Returns words, offsets and the vectors of texts, and of words if they are asked for."""
+def _few_numbers(found: list[Result], values: JsonObject, limits: Limits) -> None:
+    """Raises Refused if the vectors have more numbers than a response may have."""
     numbers = sum(one.sentence.size + one.vectors.size * values["vectors"] for one in found)
     if numbers > limits.max_numbers:
         less = "fewer or shorter texts, or no vectors of words"
-        raise Refused(413, f"the vectors have {numbers:,} numbers, more than {limits.max_numbers:,}: ask for {less}")
+        most = f"{limits.max_numbers:,} numbers (--max-numbers)"
+        raise Refused(413, f"the vectors have more than {most}: ask for {less}")
+
+
+def _encoded(found: list[Result], values: JsonObject) -> Json:
+    """Returns words, offsets and the vectors of texts, and of words if they are asked for."""
 
     def shown(one: Result) -> JsonObject:
         vectors = {"vectors": _rounded(one.vectors)} if values["vectors"] else {}
@@ -101,7 +108,7 @@ def _rounded(vectors: np.ndarray) -> Json:
     return np.round(vectors.astype(np.float64), DECIMALS).tolist()
 
 
-def _tagged(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _tagged(found: list[Result], _values: JsonObject) -> Json:
     return [
         [
             {"word": w.word, "start": w.start, "end": w.end, "label": w.label, "probability": number(w.probability)}
@@ -118,7 +125,7 @@ def _pairs(values: JsonObject) -> Asked:
     return Asked(list(zip(texts, pairs or [None] * len(texts), strict=True)))
 
 
-def _classes(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _classes(found: list[Result], _values: JsonObject) -> Json:
     return [
         {
             "label": one.label,
@@ -136,7 +143,7 @@ def _questions(values: JsonObject) -> Asked:
     return Asked(list(zip(questions, contexts * (len(questions) if len(contexts) == 1 else 1), strict=True)))
 
 
-def _answers(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _answers(found: list[Result], _values: JsonObject) -> Json:
     def shown(one: Result) -> JsonObject:
         return {"text": one.text, "start": one.start, "end": one.end, "probability": number(one.probability)}
 
@@ -148,7 +155,7 @@ def _ranking(values: JsonObject) -> Asked:
     return Asked([(values["query"], tuple(passages))], texts=len(passages))
 
 
-def _ranked(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _ranked(found: list[Result], _values: JsonObject) -> Json:
     return [{"index": one.index, "score": number(one.score), "passage": one.passage} for one in found[0]]
 
 
@@ -164,7 +171,7 @@ def _fill(model: Model, items: list[Item], options: dict[str, Any]) -> list[Resu
     return model.fill_mask(items, **options)
 
 
-def _filled(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _filled(found: list[Result], _values: JsonObject) -> Json:
     def shown(gap: Result) -> JsonObject:
         words = [{"word": w.word, "log_prob": number(w.log_prob), "score": number(w.score)} for w in gap.words]
         return {"start": gap.start, "end": gap.end, "words": words}
@@ -178,7 +185,7 @@ def _mending(values: JsonObject) -> Asked:
     return Asked(values["texts"], options)
 
 
-def _mended(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _mended(found: list[Result], _values: JsonObject) -> Json:
     def shown(one: Result) -> JsonObject:
         place = {"start": one.start, "end": one.end, "word": one.word}
         return {**place, "correction": one.correction, "probability": number(one.probability)}
@@ -186,7 +193,7 @@ def _mended(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
     return [{"corrected": one.corrected, "edits": [shown(edit) for edit in one.edits]} for one in found]
 
 
-def _scores(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _scores(found: list[Result], _values: JsonObject) -> Json:
     def piece(one: Result) -> JsonObject:
         return {"piece": one.piece, "start": one.start, "end": one.end, "log_prob": number(one.log_prob)}
 
@@ -210,7 +217,7 @@ def _prompts(values: JsonObject) -> Asked:
     return Asked(items, tuple((name, values[name]) for name in ("max_new", "temperature", "top_k", "top_p")))
 
 
-def _written(found: list[Result], _values: JsonObject, _limits: Limits) -> Json:
+def _written(found: list[Result], _values: JsonObject) -> Json:
     return [{"text": one.text, "log_prob": number(one.log_prob), "finished": one.finished} for one in found]
 
 
@@ -233,6 +240,7 @@ ABILITIES = {
             lambda model, items, options: model.encode(items, **options),
             _encoded,
             {"texts": ["the first element", "teh frist elment"]},
+            check=_few_numbers,
         ),
         Ability(
             "tag",
@@ -259,7 +267,7 @@ ABILITIES = {
             (TEXTS, PAIRS),
             _pairs,
             lambda model, items, _options: model.measure(*_columns(items)),
-            lambda found, _values, _limits: [number(one) for one in found],
+            lambda found, _values: [number(one) for one in found],
             {"texts": "A plane is taking off.", "pairs": "An air plane takes off."},
             lambda text: (text, None),
         ),
@@ -320,7 +328,7 @@ ABILITIES = {
             (TEXTS, TOP),
             lambda values: Asked(values["texts"], (("top", values["top"]),)),
             lambda model, items, options: model.neighbors(items, **options),
-            lambda found, _values, _limits: [
+            lambda found, _values: [
                 [{"subword": near.subword, "cosine": number(near.cosine)} for near in one] for one in found
             ],
             {"texts": ["bussiness"]},

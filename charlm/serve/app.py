@@ -6,6 +6,7 @@ Open it to add a path, or to change the status of a failure. Starlette routes; `
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -23,7 +24,7 @@ from charlm.core.nearest import did_you_mean
 from charlm.core.types import Json, JsonObject
 from charlm.serve import pages
 from charlm.serve.abilities import ABILITIES, MODEL, Item, Result
-from charlm.serve.batching import Batcher
+from charlm.serve.batching import Batchers
 from charlm.serve.fields import read
 from charlm.serve.limits import Limits, Refused
 from charlm.serve.metrics import CONTENT_TYPE, Metrics
@@ -54,7 +55,7 @@ class Serving:
         self.ready = self.stopping = False
         self.metrics = Metrics()
         self.metrics.add_caches(models)
-        self.batcher = Batcher(self._compute, limits, self._computed)
+        self.batchers = Batchers(self._models, self._compute, limits, self._computed)
         self._openapi = _dumped(pages.openapi(models, limits))
         self._docs = pages.docs(models, limits).encode()
 
@@ -135,7 +136,7 @@ class Serving:
         return _respond({"status": "ready"})
 
     async def _measured(self, _request: Request) -> Response:
-        return Response(self.metrics.text(self.batcher.waiting, self.ready), media_type=CONTENT_TYPE)
+        return Response(self.metrics.text(self.batchers.waiting, self.ready), media_type=CONTENT_TYPE)
 
     async def _described(self, _request: Request) -> Response:
         return Response(self._openapi, media_type="application/json")
@@ -173,13 +174,14 @@ class Serving:
         asked = ability.ask(values)
         if (texts := asked.texts or len(asked.items)) > self._limits.max_texts:
             raise Refused(413, f"{texts:,} texts, but a request may have {self._limits.max_texts:,} (--max-texts)")
-        waiting = self.batcher.submit(Key(model.name, name, asked.options), asked.items, texts)
+        check = functools.partial(ability.check, values=values, limits=self._limits)
+        waiting = self.batchers.submit(Key(model.name, name, asked.options), asked.items, texts, check)
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(waiting), self._limits.timeout)
         except TimeoutError:
             message = f"the request waited for {self._limits.timeout:g} seconds (--timeout)"
             raise Refused(503, message, retry_after=1) from None
-        return _respond({"model": model.name, "results": ability.show(found, values, self._limits)})
+        return _respond({"model": model.name, "results": ability.show(found, values)})
 
     def _unready(self) -> Refused:
         return Refused(503, f"the server is {'stopping' if self.stopping else 'warming up'}", retry_after=1)

@@ -1,4 +1,4 @@
-"""Joins requests into batches: one thread computes, and all that came meanwhile and fits together is the next batch.
+"""Joins requests into batches: a thread a model computes, and all that came meanwhile and fits together is the next.
 
 A request that is more than a batch is computed in parts, and after each the others have their turn; it is dropped when
 nobody waits for it any more. A request that the model refuses fails alone: if a joined batch fails, its requests are
@@ -12,7 +12,7 @@ import dataclasses
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from charlm.serve.models import Key
 
 Compute = Callable[[Key, list[Any]], list[Any]]  # results of items that share a key, in their order
 Count = Callable[[Key, int, int, float], None]  # tells of a batch: its key, requests, texts and seconds
+Check = Callable[[list[Any]], None]  # raises Refused if the results so far are more than the response may have
 
 
 MOST_PAUSE = 0.003  # seconds to wait for as many requests as there were; half as long as the last batch took, at most
@@ -32,12 +33,16 @@ MOST_CHARACTERS = 16_384  # of a batch of several items: others should not wait 
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """A request that waits: its key, items and number of texts, where its results go, and those found so far."""
+    """A request that waits: its key, items and number of texts, where its results go, and those found so far.
+
+    `check` is called with those found so far, after each part.
+    """
 
     key: Key
     items: list[Any]  # as the ability has them
     texts: int
-    results: Future[list[Any]]  # as the ability has them
+    check: Check
+    results: Future[list[Any]] = dataclasses.field(default_factory=Future)  # as the ability has them
     found: list[Any] = dataclasses.field(default_factory=list)  # as the ability has them
 
     @property
@@ -71,22 +76,23 @@ class Part(NamedTuple):
 
 
 class Batcher:
-    """Computes requests in one thread, joined into batches.
+    """Computes requests of a model in one thread, joined into batches.
 
     Args:
       compute: computes items that share a key; raises ValueError for an item that the model refuses.
       limits: how many texts a batch has, and how many requests may wait.
       count: told of every batch that was computed.
+      name: of the thread.
     """
 
-    def __init__(self, compute: Compute, limits: Limits, count: Count) -> None:
+    def __init__(self, compute: Compute, limits: Limits, count: Count, name: str = "batches") -> None:
         self._compute, self._limits, self._count = compute, limits, count
         self._jobs: deque[Job] = deque()
         self._running: list[Job] = []
         self._expected, self._pause = 1, 0.0
         self._changed = threading.Condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         """Starts the thread; requests that came before are computed first."""
@@ -97,13 +103,20 @@ class Batcher:
         """The number of requests that wait, without those being computed."""
         return len(self._jobs)
 
-    def submit(self, key: Key, items: list[Any], texts: int) -> Future[list[Any]]:  # as the ability has them
+    def submit(
+        self,
+        key: Key,
+        items: list[Any],  # as the ability has them
+        texts: int,
+        check: Check = lambda found: None,
+    ) -> Future[list[Any]]:  # as the ability has them
         """Returns where the results of a request will be; one that is cancelled there is not computed.
 
         Args:
           key: requests with equal keys may share a batch.
           items: what the results are computed from, one each.
           texts: how many texts they hold.
+          check: ends the request, by raising Refused, when what was found so far is too much for a response.
 
         Raises:
           Refused: too many requests wait, or the server stops.
@@ -115,7 +128,7 @@ class Batcher:
                 self._jobs = deque(job for job in self._jobs if not job.over)
             if len(self._jobs) >= self._limits.queue:
                 raise Refused(429, f"{len(self._jobs)} requests wait already (--queue)", retry_after=1)
-            job = Job(key, items, texts, Future())
+            job = Job(key, items, texts, check)
             self._jobs.append(job)
             if len(self._jobs) in (1, self._expected):
                 self._changed.notify()
@@ -194,8 +207,49 @@ class Batcher:
         for job, items in batch:
             job.found += results[at : at + len(items)]
             at += len(items)
+            try:
+                job.check(job.found)
+            except Refused as error:
+                _end(job, error)
             if len(job.found) == len(job.items):
                 _end(job, job.found)
+
+
+class Batchers:
+    """A `Batcher` for each model, so that one that compiles, or has much to do, keeps no other waiting.
+
+    Args:
+      models: their names, as keys have them.
+      compute, limits, count: as those of `Batcher`; `compute` is called from a thread for each model.
+    """
+
+    def __init__(self, models: Iterable[str], compute: Compute, limits: Limits, count: Count) -> None:
+        self._batchers = {name: Batcher(compute, limits, count, f"batches of {name}") for name in models}
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for one in self._batchers.values():
+            one.start()
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait, of all models."""
+        return sum(one.waiting for one in self._batchers.values())
+
+    def submit(
+        self,
+        key: Key,
+        items: list[Any],  # as the ability has them
+        texts: int,
+        check: Check = lambda found: None,
+    ) -> Future[list[Any]]:  # as the ability has them
+        """Submits a request to the batcher of its model; see `Batcher.submit`."""
+        return self._batchers[key.model].submit(key, items, texts, check)
+
+    def stop(self, seconds: float) -> bool:
+        """Stops all batchers within some seconds together; see `Batcher.stop`."""
+        end = time.monotonic() + seconds
+        return all([one.stop(max(0.0, end - time.monotonic())) for one in self._batchers.values()])
 
 
 def _characters(item: Any) -> int:  # as the ability has it

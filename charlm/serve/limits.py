@@ -17,7 +17,7 @@ class Limits(NamedTuple):
       max_characters: of a text.
       max_numbers: of the vectors in a response.
       max_batch: most texts that are computed at a time.
-      queue: most requests that wait while another batch is computed.
+      queue: most requests that wait for one model while it computes others.
       timeout: seconds that a request may take, from its last byte to its answer; also that its body may take to come.
       grace: seconds that requests may still take after the server was told to stop.
     """

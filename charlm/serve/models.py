@@ -28,8 +28,6 @@ WARM_WORDS = (6, 18, 28, 44)  # words of the texts that a model is warmed up wit
 WARM_ALONE = 2  # of these lengths, for an ability that computes one text at a time, and takes long to compile
 LETTERS = "etaoinshrdlu"
 
-Sized = Callable[["Model", int], "Model"]  # the same model, for batches of another number of texts
-
 
 class Key(NamedTuple):
     """What requests must share to be computed together: the model, the ability, and the options of the method."""
@@ -63,19 +61,18 @@ class Served:
     Args:
       name: what requests call it.
       model: the model, for batches of `limits.max_batch` texts.
-      limits: how many texts a batch has.
-      sized: makes the same model for smaller batches. What a model was fine-tuned for fills every batch up to one
-        number of rows, so few texts get a model for few.
+      limits: how many texts a batch has. What a model was fine-tuned for fills every batch up to one number of rows,
+        so few texts get the same model for few.
 
     Attributes:
       name, model: as above.
       abilities: by name, those of the model that the server knows.
     """
 
-    def __init__(self, name: str, model: Model, limits: Limits, sized: Sized) -> None:
+    def __init__(self, name: str, model: Model, limits: Limits) -> None:
         self.name, self.model, self._limits = name, model, limits
         self.abilities: dict[str, Ability] = {one: ABILITIES[one] for one in model.abilities if one in ABILITIES}
-        self._sized = functools.cache(lambda size: model if size == limits.max_batch else sized(model, size))
+        self._sized = functools.cache(lambda size: model if size == limits.max_batch else model.sized(size))
 
     def compute(self, key: Key, items: list[Item]) -> list[Result]:
         """Returns the results of items; raises ValueError if the model refuses one of them."""
@@ -98,9 +95,8 @@ class Served:
 
     def cache_stats(self) -> CacheStats | None:
         """Returns the counts of the model's word cache; None if it has none."""
-        if "encode" not in self.abilities or (cache := self.model.predictor.cache) is None:
-            return None
-        return cache.stats
+        cache = self.model.predictor.cache
+        return None if cache is None else cache.stats
 
     def warm_up(self, stopped: Callable[[], bool], lengths: Sequence[int] = WARM_WORDS) -> None:
         """Compiles what batches of usual texts need.

@@ -124,15 +124,15 @@ def serve(
             for one in models:
                 log.info("%s: %s, it can %s", one.name, one.model.path, ", ".join(one.abilities))
                 one.warm_up(lambda: bool(told), warm_words)
-            serving.batcher.start()
+            serving.batchers.start()
             if not told:
                 serving.ready = True
                 log.info("ready after %.1f s of warm-up: %s/docs", time.monotonic() - start, address_of(sock))
             while not told:
                 time.sleep(LISTEN_SECONDS)
             serving.stopping, serving.ready = True, False
-            log.info("stopping: %d requests wait", serving.batcher.waiting)
-            done = serving.batcher.stop(limits.grace)
+            log.info("stopping: %d requests wait", serving.batchers.waiting)
+            done = serving.batchers.stop(limits.grace)
             server.should_exit = True
     finally:
         for one, handler in before.items():

@@ -12,6 +12,7 @@ from small_char2subword import spelled
 from small_characterbert import characterbert
 from tiny_models import release
 
+import charlm
 from charlm.benchmark.first_batch import save_model
 from charlm.benchmark.hlm import SMOKE
 from charlm.config import get_config
@@ -113,12 +114,34 @@ def test_another_model_s_table_is_refused_in_one_line(harm, with_table, tmp_path
     np.testing.assert_allclose(predictor.encode(TEXTS)[0].vectors_WD, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("head", [pytest.param("paper", marks=pytest.mark.slow), "reference"])
-def test_a_fine_tuned_model_reads_its_table(head, hlm, words, tmp_path, monkeypatch):
-    source, task = from_pretrained(hlm), Tagging(labels=("O", "X"))
+def save_tagger(source, folder, head):
+    """Writes a model with a tagging head of random weights."""
+    source, task = from_pretrained(source), Tagging(labels=("O", "X"))
     model, target = with_task(source, task, head)
     params = first_params(source, model, target, seed=1)
-    dataclasses.replace(model, params=params).save_pretrained(tmp_path / "model")
+    dataclasses.replace(model, params=params).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("family", ["hlm", "characterbert", "char2subword"])
+def test_a_fine_tuned_model_keeps_the_words_it_has_read(family, hlm, tmp_path):
+    source = {"hlm": lambda: hlm, "characterbert": characterbert, "char2subword": lambda: spelled(mode="full")}
+    save_tagger(source[family](), tmp_path / "model", "paper" if family == "hlm" else "")
+    loaded = charlm.load(tmp_path / "model")
+    first = loaded.tag(TEXTS)
+    again = loaded.sized(2).tag(TEXTS)  # shares the words
+    stats = loaded.predictor.cache.stats
+    assert (stats.hits, stats.misses) == (stats.words, stats.words)
+    assert stats.words > len(WORDS)
+    computed = FineTuned.from_checkpoint(tmp_path / "model")
+    computed.evaluator._words = None
+    for found, others, wanted in zip(first, again, computed.tag(TEXTS), strict=True):
+        np.testing.assert_allclose([tag.probability for tag in found], wanted.probabilities, atol=1e-5)
+        np.testing.assert_allclose([tag.probability for tag in others], wanted.probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", [pytest.param("paper", marks=pytest.mark.slow), "reference"])
+def test_a_fine_tuned_model_reads_its_table(head, hlm, words, tmp_path, monkeypatch):
+    save_tagger(hlm, tmp_path / "model", head)
     expected = FineTuned.from_checkpoint(tmp_path / "model").tag(TEXTS)
     made(tmp_path / "model", words)
     tagger = FineTuned.from_checkpoint(tmp_path / "model")

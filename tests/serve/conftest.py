@@ -38,8 +38,13 @@ class Stub:
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
+        self.sizes: list[int] = []
         self.gate, self.entered = threading.Event(), threading.Event()
         self.gate.set()
+
+    def sized(self, batch_size: int) -> Stub:
+        self.sizes.append(batch_size)
+        return self
 
     def _called(self, texts: list[str]) -> None:
         self.calls.append(list(texts))
@@ -75,8 +80,8 @@ def stub() -> Iterator[Stub]:
 def server_of(model: Any, **limits: Any) -> Iterator[tuple[Serving, TestClient]]:
     """A server that is ready, called in the process."""
     bounds = Limits(**limits)
-    serving = Serving([Served("stub", model, bounds, lambda model, size: model)], bounds)
-    serving.batcher.start()
+    serving = Serving([Served("stub", model, bounds)], bounds)
+    serving.batchers.start()
     serving.ready = True
     try:
         with TestClient(serving.app()) as client:
@@ -84,23 +89,23 @@ def server_of(model: Any, **limits: Any) -> Iterator[tuple[Serving, TestClient]]
     finally:
         if hasattr(model, "gate"):
             model.gate.set()
-        serving.batcher.stop(20)
+        serving.batchers.stop(20)
 
 
 @contextlib.contextmanager
 def server_on_loopback(model: Any, **limits: Any) -> Iterator[tuple[Serving, int]]:
     """A server that is ready, and its port."""
     bounds = Limits(**limits)
-    serving, sock = Serving([Served("stub", model, bounds, lambda model, size: model)], bounds), bound("127.0.0.1", 0)
+    serving, sock = Serving([Served("stub", model, bounds)], bounds), bound("127.0.0.1", 0)
     port = int(address_of(sock).rpartition(":")[2])
     with running(serving, sock):
-        serving.batcher.start()
+        serving.batchers.start()
         serving.ready = True
         try:
             yield serving, port
         finally:
             model.gate.set()
-            serving.batcher.stop(20)
+            serving.batchers.stop(20)
 
 
 def until(condition: Any, seconds: float = 10) -> None:

@@ -19,7 +19,7 @@ from serve.load import drive, exchange, request
 from small_run import ROOT
 
 from charlm.serve import batching, running
-from charlm.serve.batching import Batcher
+from charlm.serve.batching import Batcher, Batchers
 from charlm.serve.limits import Limits, Refused
 from charlm.serve.models import Key, Served, named
 
@@ -159,6 +159,48 @@ def test_a_part_that_is_refused_fails_its_whole_request_alone():
     made.stop(10)
 
 
+def test_a_request_whose_results_are_too_many_ends_with_the_part_that_shows_it():
+    calls = []
+    made, _ = batcher(lambda _key, items: calls.append(items) or items, max_batch=1)
+
+    def at_most_two(found):
+        if len(found) > 2:
+            raise Refused(413, "more than 2")
+
+    large = made.submit(ENCODE, list("abcde"), 5, at_most_two)
+    small = made.submit(ENCODE, list("fg"), 2, at_most_two)
+    made.start()
+    assert small.result(10) == ["f", "g"]
+    with pytest.raises(Refused, match=r"^more than 2$"):
+        large.result(10)
+    assert calls == [["a"], ["f"], ["b"], ["g"], ["c"]]
+    made.stop(10)
+
+
+def test_a_busy_model_keeps_no_other_waiting():
+    gate = threading.Event()
+    made = Batchers(
+        ["slow", "stub"],
+        lambda key, items: items if key.model == "stub" else gate.wait(20) and items,
+        Limits(queue=1),
+        lambda *_: None,
+    )
+    made.start()
+    slow = made.submit(Key("slow", "encode"), ["a"], 1)
+    until(lambda: made.waiting == 0)
+    waits = made.submit(Key("slow", "encode"), ["b"], 1)
+    with pytest.raises(Refused, match="--queue"):
+        made.submit(Key("slow", "encode"), ["c"], 1)
+    assert made.submit(ENCODE, ["d"], 1).result(10) == ["d"]
+    assert not slow.done()
+    assert made.waiting == 1
+    assert not made.stop(0.05)
+    for one in (slow, waits):
+        with pytest.raises(Refused, match="the server has stopped"):
+            one.result(1)
+    gate.set()
+
+
 def test_what_nobody_waits_for_is_not_computed_and_makes_room():
     calls = []
     made, _ = batcher(lambda _key, items: calls.append(items) or items, queue=2)
@@ -199,7 +241,7 @@ def test_clients_that_come_together_are_joined_and_a_bad_one_fails_alone(stub):
         first = clients.submit(post, port, "first")
         until(stub.entered.is_set)
         others = [clients.submit(post, port, text) for text in ["refuse", *"abcdefg"]]
-        until(lambda: serving.batcher.waiting == 8)
+        until(lambda: serving.batchers.waiting == 8)
         stub.gate.set()
         assert first.result(10)[0] == 200
         statuses = [other.result(10) for other in others]
@@ -216,7 +258,7 @@ def test_a_full_queue_and_a_long_wait_are_told(stub):
         first = clients.submit(post, port, "first")
         until(stub.entered.is_set)
         second = clients.submit(post, port, "second")
-        until(lambda: serving.batcher.waiting == 1)
+        until(lambda: serving.batchers.waiting == 1)
         assert post(port, "third") == (429, {"error": "1 requests wait already (--queue)"})
         for waiting in (first, second):
             assert waiting.result(10) == (503, {"error": "the request waited for 1 seconds (--timeout)"})
@@ -297,7 +339,7 @@ class Slow(Stub):
 start_logging()
 sock, limits = bound("127.0.0.1", 0), Limits(grace=10)
 print(address_of(sock), flush=True)
-served = [Served("stub", Slow(), limits, lambda model, size: model)]
+served = [Served("stub", Slow(), limits)]
 sys.exit(run_command(lambda: int(not serve(served, limits, sock, True, [4])), ""))
 """
 
@@ -348,7 +390,7 @@ def test_models_get_names():
 
 
 def test_the_warm_up_has_every_size_once(stub):
-    served = Served("stub", stub, Limits(max_batch=6), lambda model, size: model)
+    served = Served("stub", stub, Limits(max_batch=6))
     served.warm_up(lambda: False, [3])
     assert [len(call) for call in stub.calls] == [1, 2, 4, 6] * 2
     assert {len(text.split()) for call in stub.calls for text in call} == {3}
@@ -357,17 +399,17 @@ def test_the_warm_up_has_every_size_once(stub):
 
 
 def test_few_texts_get_a_model_for_few(stub):
-    stub.task, made = "kinds", []
+    stub.task = "kinds"
     stub.abilities = ("classify", "encode")
-    served = Served("stub", stub, Limits(max_batch=8), lambda model, size: made.append(size) or model)
+    served = Served("stub", stub, Limits(max_batch=8))
     for count in (1, 2, 3, 5, 8, 9):
         served.compute(CLASSIFY, [("a", None)] * count)
-    assert made == [1, 4]
+    assert stub.sizes == [1, 4]
     served.compute(ENCODE._replace(options=(("unit", "words"),)), ["a"])
-    assert made == [1, 4]
+    assert stub.sizes == [1, 4]
 
 
 def test_a_server_in_the_process_is_stopped_by_its_test(stub):
     with server_of(stub) as (serving, client):
         assert client.post("/v1/encode", json={"texts": "a"}).status_code == 200
-    assert serving.batcher.stop(0)
+    assert serving.batchers.stop(0)

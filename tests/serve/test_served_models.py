@@ -15,17 +15,12 @@ from small_run import ROOT
 from tiny_models import release
 
 import charlm
-from charlm.api.model import Model
 from charlm.core import extras
 from charlm.serve.__main__ import limits_of, main, parser
 from charlm.serve.limits import Limits
 from charlm.serve.models import Served
 
 TEXTS = ["the cat sat on a mat", "dog", "we slept near every old tree", "a small house", "ran to town"]
-
-
-def sized(model, size):
-    return Model(model.pretrained, size, model.path)
 
 
 def test_an_hlm_answers_as_its_methods_do_without_new_programs(trained, log_lines):
@@ -35,7 +30,7 @@ def test_an_hlm_answers_as_its_methods_do_without_new_programs(trained, log_line
         lambda event, _seconds, **_: compiled.append(event) if event.endswith("backend_compile_duration") else None
     )
     limits = Limits(max_batch=4)
-    Served("stub", model, limits, sized).warm_up(lambda: False, [4])
+    Served("stub", model, limits).warm_up(lambda: False, [4])
     assert not log_lines.lines
     with server_of(model, max_batch=4) as (_, client):
         client.post("/v1/encode", json={"texts": TEXTS})  # its words are in the cache now, in a table of its size
@@ -69,7 +64,7 @@ def fine_tuned(tmp_path_factory):
 
 def test_fine_tuned_models_answer_as_their_methods_do(fine_tuned):
     tagger = fine_tuned("tagging")
-    served = Served("stub", tagger, Limits(max_batch=4), sized)
+    served = Served("stub", tagger, Limits(max_batch=4))
     assert [*served.abilities][:2] == ["tag", "encode"]
     with server_of(tagger, max_batch=4) as (_, client):
         found = client.post("/v1/tag", json={"texts": TEXTS}).json()["results"]
