@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from charlm.core import extras
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
 from charlm.core.durable import replacing
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.metric_writer import METRICS_FILE, parse_line
 from charlm.core.nearest import did_you_mean
@@ -180,7 +180,7 @@ def _shown(points: Sequence[tuple[int, float]], log_x: bool, log_y: bool) -> tup
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("charlm.plot"), description=__doc__, formatter_class=HelpText)
+    parser = Parser(prog=program("charlm.plot"), description=__doc__)
     add = parser.add_argument
     add("run", nargs="+", metavar="RUN", help="workdir of a run")
     add("--out", default="curves.svg", metavar="FILE", help="the figure, .svg, .png or .pdf (default: %(default)s)")

@@ -15,8 +15,8 @@ import sys
 
 from charlm.align.config import KEYS, load
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 
@@ -24,11 +24,10 @@ from charlm.core.logs import start_logging
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
     keys = [f"  {name:<30}  {key.meaning} (default {key.default!r})" for name, key in KEYS.items() if name != "task"]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program("charlm.align"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], "\n".join(["keys for --set:", *keys])]),
-        formatter_class=HelpText,
     )
     add = parser.add_argument
     add("config", metavar="CONFIG[:VARIANT]", help="student, or path/to/file.py with a get_config()")

@@ -90,7 +90,7 @@ from charlm.benchmark.noises import noises
 from charlm.benchmark.paths import ATTENTION, INFERENCE, PATHS, TRAINING
 from charlm.config import get_config
 from charlm.core.called_as import program
-from charlm.core.help_text import HelpText
+from charlm.core.command_parser import Parser
 from charlm.core.interrupts import limited, status_of, terminable
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
@@ -113,11 +113,7 @@ USUAL = ("parameters", "startup", "input_pipeline", INFERENCE, TRAINING)
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    made = argparse.ArgumentParser(
-        prog=program("charlm.benchmark"),
-        description=__doc__,
-        formatter_class=HelpText,
-    )
+    made = Parser(prog=program("charlm.benchmark"), description=__doc__)
     add = made.add_argument
     known = [*ALONE, *cases.CASES, ATTENTION, ACCELERATOR]
     listed = f"may be repeated; default: {', '.join(USUAL)}; of {', '.join(known)}"

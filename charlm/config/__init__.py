@@ -224,11 +224,15 @@ def unknown_key(name: str, known: ml_collections.ConfigDict | None = None) -> st
     keys = dict(flatten(get_config() if known is None else known))
     if known is not None and is_fine_tuning(known):
         keys |= finetuning.added_keys()
-    return f"unknown config key {name}; did you mean {nearest_key(name, keys)}?"
+    nearest = nearest_key(name, keys)
+    return f"unknown config key {name}" + (f"; did you mean {nearest}?" if nearest else "")
+
+
+LIKE_A_KEY = 0.5  # likeness from which a key may be meant
 
 
 def nearest_key(name: str, keys: Iterable[str]) -> str:
-    """Returns the key that a misspelled name most likely stands for.
+    """Returns the key that a misspelled name most likely stands for; "" if none is like it.
 
     The same name in another section and keys that the name abbreviates ("lr", "bs", "warmup") count most, then keys
     that contain the name as a word; similar spelling decides the rest.
@@ -239,9 +243,11 @@ def nearest_key(name: str, keys: Iterable[str]) -> str:
         of, _, own = key.rpartition(".")
         words = own.split("_")
         short = 1.0 if leaf == own or _is_short_for(leaf, words) else 0.5 * (leaf in words)
-        return short + 0.1 * (section == of) * short + difflib.SequenceMatcher(None, key, name).ratio(), key
+        alike = difflib.SequenceMatcher(None, key if section else own, name).ratio()
+        return short + 0.1 * (section == of) * short + alike, key
 
-    return max(map(likeness, keys))[1]
+    likeliest, nearest = max(map(likeness, keys))
+    return nearest if likeliest >= LIKE_A_KEY else ""
 
 
 def _is_short_for(short: str, words: Sequence[str]) -> bool:

@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.trained import DTYPES
@@ -36,7 +36,7 @@ Value = bool | int | str  # of an option that a family brings
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("charlm.convert"), description=__doc__, formatter_class=HelpText)
+    parser = Parser(prog=program("charlm.convert"), description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     bring = commands.add_parser("import", help="convert a PyTorch state dict to a charlm checkpoint")
     export = commands.add_parser("export", help="convert a charlm checkpoint to a PyTorch state dict")

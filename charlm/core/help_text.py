@@ -1,8 +1,6 @@
 """Help texts at the width of the terminal: sentences and lists are wrapped, examples stay as they are, to be copied.
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=HelpText)
-
-Open it to change how the help of all commands is laid out.
+`charlm.core.command_parser` uses it for every command. Open it to change how help is laid out.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ import sys
 from pathlib import Path
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options, check_path
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -52,11 +52,10 @@ def _parser() -> argparse.ArgumentParser:
     first, *rest = (__doc__ or "").split("\n\n")
     rivals = "\n".join(["defences:", *(f"  {name:<16} {entry.line}" for name, entry in RIVALS.items())])
     kinds = (f"  {name:<16} {kind.line} (usual rate {kind.rate:g})" for name, kind in KINDS.usable())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program("charlm.evaluate_retrieval"),
         description=first,
         epilog="\n\n".join([*rest, "\n".join(["kinds of noise:", *kinds]), rivals]),
-        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", default=[], metavar="FOLDER", help="models that embed queries")

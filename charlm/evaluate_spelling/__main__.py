@@ -18,8 +18,8 @@ import shlex
 import sys
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -32,12 +32,7 @@ log = logging.getLogger("charlm")
 def _parser() -> argparse.ArgumentParser:
     first, *rest = (__doc__ or "").split("\n\n")
     rivals = "\n".join(["rivals:", *(f"  {name:<16} {entry.line}" for name, entry in RIVALS.items())])
-    parser = argparse.ArgumentParser(
-        prog=program("charlm.evaluate_spelling"),
-        description=first,
-        epilog="\n\n".join([*rest, rivals]),
-        formatter_class=HelpText,
-    )
+    parser = Parser(prog=program("charlm.evaluate_spelling"), description=first, epilog="\n\n".join([*rest, rivals]))
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", default=[], metavar="FOLDER", help="spellers of charlm")
     add("--data", nargs="+", default=[], metavar="FILE", help="text without misspellings, as data.train reads it")

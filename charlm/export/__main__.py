@@ -23,8 +23,8 @@ import argparse
 import sys
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.stores import here
@@ -34,7 +34,7 @@ SENTENCES = "sentence-transformers"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("charlm.export"), description=__doc__, formatter_class=HelpText)
+    parser = Parser(prog=program("charlm.export"), description=__doc__)
     add = parser.add_argument
     add("--model", required=True, help="what charlm.load reads: a workdir, a folder of weights, or a model's name")
     add(

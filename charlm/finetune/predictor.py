@@ -74,9 +74,9 @@ class FineTuned:
         units = units_of(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
         self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
         self.params = self.evaluator.place(pretrained.params)
-        words = words or family(pretrained.family).get_predictor().from_pretrained(pretrained)
-        if (cache := words.cache) is not None:
-            self.evaluator.take_words(lambda chars: np.asarray(cache.read(words.word_params, chars)))
+        reader = words or family(pretrained.family).get_predictor().from_pretrained(pretrained)
+        if (cache := reader.cache) is not None:
+            self.evaluator.take_words(lambda chars: np.asarray(cache.read(reader.word_params, chars)))
 
     @classmethod
     def from_checkpoint(cls, path: str | os.PathLike[str], batch_size: int = 32, **options: Option) -> FineTuned:

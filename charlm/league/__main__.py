@@ -26,9 +26,9 @@ import ml_collections
 
 from charlm.config import named_config
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
 from charlm.core.reading import read_object
@@ -45,11 +45,10 @@ log = logging.getLogger("charlm")
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
     keys = [f"  {name:<28} {key.meaning} (default {key.default!r})" for name, key in KEYS.items()]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program("charlm.league"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], "\n".join(["keys for --set:", *keys])]),
-        formatter_class=HelpText,
     )
     add = parser.add_argument
     add("config", metavar="CONFIG[:VARIANT]", help="league, or path/to/file.py with a get_config()")

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.reading import loads, read_bytes
 
@@ -85,9 +85,7 @@ def _articles(text: str, every: int) -> tuple[str, str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line and returns the exit status: 0, or 1 after an error message of one line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m charlm.league.split", description=__doc__, formatter_class=HelpText
-    )
+    parser = Parser(prog="python -m charlm.league.split", description=__doc__)
     add = parser.add_argument
     add("--files", nargs="+", required=True, metavar="FILE", help="files of a task, .gz too")
     add("--every", type=int, default=5, metavar="N", help="one of so many examples is measured on (default: 5)")

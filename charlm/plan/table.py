@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from charlm.config import load_config_file, split_lists, validate
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
 from charlm.core.durable import write_text
 from charlm.core.interrupts import terminable
@@ -49,7 +50,7 @@ log = logging.getLogger("charlm")
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m charlm.plan.table", description=__doc__)
+    parser = Parser(prog="python -m charlm.plan.table", description=__doc__)
     parser.add_argument(
         "--configs", default="", help="files of configs/, without .py; empty: those of every family that is pre-trained"
     )

@@ -15,9 +15,9 @@ The checkpoint is a workdir of a run, one of its checkpoints, or a model's folde
 classify, measure, answer, rank and predict need a fine-tuned model. Texts are arguments, or lines of standard input.
 The output has one JSON line for each text, in the same order. A text that cannot be answered gets a JSON line with only
 the keys "text" and "error", and a line on standard error that names it; all other texts are still answered, and the
-exit status is 1. On a terminal, all but encode and predict show text for people instead; `--format=json` or
-`--format=text` asks for one of them. `tag --format=conll` writes words and tags in the columns that fine-tuning reads.
-As text or in columns, there is only the line on standard error of a text that cannot be answered.
+exit status is 1. On a terminal, all but predict show text for people instead, of vectors the first numbers;
+`--format=json` or `--format=text` asks for one of them. `tag --format=conll` writes words and tags in the columns that
+fine-tuning reads. As text or in columns, there is only the line on standard error of a text that cannot be answered.
 
 predict reads whole files in the format of the data that the model was fine-tuned on, with or without labels, and works
 for every task, also for one that a package adds and that has no command of its own. Its output has one JSON line for

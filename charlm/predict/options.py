@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.reading import read_text
 from charlm.families.corrections import THRESHOLD, check_threshold, counted_words
 from charlm.families.gaps import LENGTH_DIGITS, Length
@@ -19,7 +20,7 @@ MOST_ANSWERS = 10_000  # largest --top; free spellings are kept in memory while 
 
 def make_parser(description: str) -> argparse.ArgumentParser:
     """Returns the parser of the command line; `args.command` is the name of the command."""
-    parser = argparse.ArgumentParser(prog=program("charlm.predict"), description=description)
+    parser = Parser(prog=program("charlm.predict"), description=description)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     encode = commands.add_parser("encode", help="word vectors with offsets, and a sentence vector")
     fill = commands.add_parser(
@@ -62,7 +63,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     for command in (encode, fill, mend, tag, classify, measure, reply, rank, whole):
         add_options(command)
-    for command in (fill, mend, score, generate, near, tag, classify, measure, reply, rank):
+    for command in of_texts:
         _add_format(command, "; conll: a word and its tag a line, as fine-tuning reads them" * (command is tag))
     _add_encode(encode)
     _add_fill_mask(fill)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from charlm.core.types import JsonObject
 
 Written: TypeAlias = Callable[[str, JsonObject], str]  # the text, its answer as a JSON object -> what is printed
+_NUMBERS = 6  # of a vector, the first ones, are shown
 _CLASSES = 5  # of the likeliest classes, that many are shown
 
 
@@ -20,7 +21,7 @@ def as_conll(_: str, result: JsonObject) -> str:
 
 
 def _rows(rows: Iterable[tuple[str | float | None, ...]]) -> list[str]:
-    """Returns a line for each row, with columns of equal width: texts to the left, numbers with three decimals."""
+    """Returns a line for each row, with columns of equal width; numbers have three decimals."""
     written = [tuple(_cell(cell) for cell in row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*written, strict=True)]
     lines = (zip(row, widths, strict=True) for row in written)
@@ -31,6 +32,13 @@ def _cell(cell: str | float | None) -> str:
     if isinstance(cell, str):
         return cell
     return "-" if cell is None else f"{cell:.3f}"
+
+
+def _encoded(_: str, result: JsonObject) -> list[str]:
+    unit = "pieces" if "pieces" in result else "words"
+    rows = [(one[unit[:-1]], one["vector"]) for one in result.get(unit, ())]
+    rows.append(("(all)", result["sentence"]))
+    return _rows((name, *map(float, vector[:_NUMBERS]), "...") for name, vector in rows)
 
 
 def _filled(_: str, result: JsonObject) -> list[str]:
@@ -85,6 +93,7 @@ def _ranked(_: str, result: JsonObject) -> list[str]:
 
 
 _COMMANDS: dict[str, Callable[[str, JsonObject], list[str]]] = {
+    "encode": _encoded,
     "fill-mask": _filled,
     "correct": _corrected,
     "score": _scored,

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Protocol
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -44,11 +44,10 @@ class _Line(Protocol):
 
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program("charlm.robustness"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", KNOWN), _said("attacks", RECIPES)]),
-        formatter_class=HelpText,
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", required=True, metavar="FOLDER", help="workdirs of models fine-tuned for the same task")

@@ -23,8 +23,8 @@ import numpy as np
 
 from charlm.core import extras
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.nearest import did_you_mean
@@ -226,11 +226,8 @@ def table(found: Sequence[Compared]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
-    parser = argparse.ArgumentParser(
-        prog=program("charlm.robustness.textattack"),
-        description=paragraphs[0],
-        epilog="\n\n".join(paragraphs[1:]),
-        formatter_class=HelpText,
+    parser = Parser(
+        prog=program("charlm.robustness.textattack"), description=paragraphs[0], epilog="\n\n".join(paragraphs[1:])
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--model", required=True, metavar="FOLDER", help="workdir of a model fine-tuned for classification of texts")

@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
 from charlm.search.index import KINDS, Index, check_free, check_installed, write_index
@@ -51,7 +51,7 @@ _NEAREST = 10
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("charlm.search"), description=__doc__, formatter_class=HelpText)
+    parser = Parser(prog=program("charlm.search"), description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     default = "(default: %(default)s)"
     made = commands.add_parser("index", help="embed texts and write an index")

@@ -27,8 +27,8 @@ import sys
 
 from charlm.core import extras
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
 from charlm.serve.limits import Limits
@@ -40,7 +40,7 @@ MOST_PORT = 65535
 
 def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command line."""
-    made = argparse.ArgumentParser(prog=program("charlm.serve"), description=__doc__, formatter_class=HelpText)
+    made = Parser(prog=program("charlm.serve"), description=__doc__)
     add, usual = made.add_argument, Limits()
     add("--model", action="append", required=True, metavar="[NAME=]MODEL", help="a model; may be repeated")
     add("--host", default="127.0.0.1", help="address to listen to (default: %(default)s, this machine alone)")

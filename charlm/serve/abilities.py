@@ -73,7 +73,7 @@ class Ability(NamedTuple):
     example: JsonObject
     warm: Callable[[str], Item] = lambda text: text
     together: bool = True
-    check: Callable[[list[Result], JsonObject, Limits], None] = lambda found, values, limits: None
+    check: Callable[[list[Result], JsonObject, Limits], None] = lambda *_: None
 
 
 def number(value: float) -> float | None:

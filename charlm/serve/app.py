@@ -6,7 +6,6 @@ Open it to add a path, or to change the status of a failure. Starlette routes; `
 from __future__ import annotations
 
 import asyncio
-import functools
 import json
 import logging
 import time
@@ -174,7 +173,7 @@ class Serving:
         asked = ability.ask(values)
         if (texts := asked.texts or len(asked.items)) > self._limits.max_texts:
             raise Refused(413, f"{texts:,} texts, but a request may have {self._limits.max_texts:,} (--max-texts)")
-        check = functools.partial(ability.check, values=values, limits=self._limits)
+        check = lambda found: ability.check(found, values, self._limits)
         waiting = self.batchers.submit(Key(model.name, name, asked.options), asked.items, texts, check)
         try:
             found = await asyncio.wait_for(asyncio.wrap_future(waiting), self._limits.timeout)

@@ -249,7 +249,8 @@ class Batchers:
     def stop(self, seconds: float) -> bool:
         """Stops all batchers within some seconds together; see `Batcher.stop`."""
         end = time.monotonic() + seconds
-        return all([one.stop(max(0.0, end - time.monotonic())) for one in self._batchers.values()])
+        stopped = [one.stop(max(0.0, end - time.monotonic())) for one in self._batchers.values()]
+        return all(stopped)
 
 
 def _characters(item: Any) -> int:  # as the ability has it

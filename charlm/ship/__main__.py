@@ -18,15 +18,15 @@ import argparse
 import sys
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.trained import PACKED
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("charlm.ship"), description=__doc__, formatter_class=HelpText)
+    parser = Parser(prog=program("charlm.ship"), description=__doc__)
     add = parser.add_argument
     add("--checkpoint", required=True, help="workdir of a run, or one checkpoint")
     add("--output", required=True, help="folder to create")

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_path
 from charlm.core.logs import start_logging
 from charlm.core.stores import here
@@ -27,7 +27,7 @@ from charlm.show.shown import PAGES, Shown, check_ending
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=program("charlm.show"), description=__doc__, formatter_class=HelpText)
+    parser = Parser(prog=program("charlm.show"), description=__doc__)
     add = parser.add_argument
     add("text", help="what the model reads")
     add("--model", "--checkpoint", required=True, help="workdir of a run, a checkpoint, or a Hugging Face folder")

@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING
 
 from charlm.core import extras
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.data.files import matching_files
 from charlm.statistics.lengths import (
@@ -58,12 +58,7 @@ TABLE_HEAD = "| text | instances | words | types | TTR | multitoks | token mass 
 
 def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
-    parser = argparse.ArgumentParser(
-        prog=program("charlm.statistics"),
-        description=paragraphs[0],
-        epilog="\n\n".join(paragraphs[1:]),
-        formatter_class=HelpText,
-    )
+    parser = Parser(prog=program("charlm.statistics"), description=paragraphs[0], epilog="\n\n".join(paragraphs[1:]))
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--model", required=True, metavar="PATH", help="tokenizer, model, workdir or checkpoint")
     add("--data", nargs="+", default=[], metavar="FILE", help='files or globs, "builtin", "tfds:NAME"')

@@ -15,8 +15,8 @@ import logging
 import sys
 
 from charlm.core.called_as import program
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.text.defences import defence_of, parsed
@@ -32,11 +32,10 @@ def _parser() -> argparse.ArgumentParser:
     paragraphs = (__doc__ or "").split("\n\n")
     keys = [f"  {name:<30}  {key.meaning} (default {key.default!r})" for name, key in KEYS.items() if name != "task"]
     known = "\n".join(["defences:", *(f"  {name:<16} {entry.line}" for name, entry in KNOWN.items())])
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=program("charlm.wordrec"),
         description=paragraphs[0],
         epilog="\n\n".join([*paragraphs[1:], known, "\n".join(["keys for train --set:", *keys])]),
-        formatter_class=HelpText,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     usual = "(default: %(default)s)"

@@ -263,6 +263,11 @@ def test_short_names_are_understood(name, key):
     assert unknown_key(name) == f"unknown config key {name}; did you mean {key}?"
 
 
+def test_a_name_that_is_like_no_key_has_no_suggestion():
+    assert unknown_key("lrr") == "unknown config key lrr"
+    assert unknown_key("stpes") == "unknown config key stpes; did you mean train.steps?"
+
+
 def test_short_names_of_fine_tuning_are_understood():
     known = finetuning.get_config("tagging")
     meant = {"optim.epochs": "train.epochs", "train.lr": "optim.learning_rate", "optim.bs": "data.batch_size"}

@@ -59,6 +59,12 @@ TAGGER = "hlm-small-en-pos"
         ("generate", {"generated": " and", "finished": False}, ["  ... and ..."]),
         ("neighbors", {"neighbors": [{"subword": "##s", "cosine": 0.5}]}, ["  0.500  ##s"]),
         ("fill-mask", {"fills": [[]]}, ["  no word that is known fits"]),
+        (
+            "encode",
+            {"sentence": [0.5] * 9, "words": [{"word": "a", "vector": [0.25] * 9}]},
+            ["  a      " + "0.250  " * 6 + "...", "  (all)  " + "0.500  " * 6 + "..."],
+        ),
+        ("encode", {"sentence": [0.5, -1.0]}, ["  (all)  0.500  -1.000  ..."]),
     ],
 )
 def test_people_read_lines(command, result, lines):
@@ -75,11 +81,6 @@ def test_the_form_decides(form, terminal):
     assert (shown is None) == as_json
     if form == "conll":
         assert shown("", {"words": [{"word": "a", "label": "DET"}]}) == "a\tDET\n"
-
-
-def test_vectors_are_always_json():
-    assert printed("encode", "json", terminal=True) is None
-    assert printed("encode", "auto", terminal=True) is None
 
 
 def test_tags_come_with_their_probability(capsys, monkeypatch):

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from charlm.config import from_dict, get_config
+from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.help_text import HelpText
 from charlm.core.local_paths import check_options
 from charlm.core.types import JsonObject
 from charlm.families.char2subword.spelling import spell_rows, spell_word
@@ -184,9 +184,7 @@ def table(reports: Sequence[JsonObject]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m charlm.table_report", description=__doc__, formatter_class=HelpText
-    )
+    parser = Parser(prog="python -m charlm.table_report", description=__doc__)
     parser.add_argument("--checkpoint", action="append", required=True, help="a Char2Subword; may be repeated")
     parser.add_argument(
         "--words", type=int, default=SAMPLED_WORDS, help="number of words with a typo (default: %(default)s)"
