@@ -57,6 +57,11 @@ class Leave:
     reason: str
     same_as: str = ""
 
+    @property
+    def is_constant(self) -> bool:
+        """Whether it is a constant of the model, with which nothing is lost."""
+        return self.reason.startswith("a constant")
+
 
 class Entry(NamedTuple):
     """How a tensor of theirs maps to ours; see `Rule` for `transpose` and `roll`.
@@ -213,6 +218,11 @@ def names_any(rules: Iterable[Rule], names: Iterable[str]) -> bool:
     """Returns whether any of their names matches a rule, for any number of layers."""
     patterns = [_pattern(rule.theirs) for rule in rules]
     return any(pattern.fullmatch(name) for name in names for pattern in patterns)
+
+
+def matches_any(theirs: Iterable[str], name: str) -> bool:
+    """Returns whether a name is one of those of rules, for any number of layers."""
+    return any(_pattern(one).fullmatch(name) for one in theirs)
 
 
 def describe(rules: Iterable[Rule], leave: Sequence[Leave], name: str) -> str:

@@ -76,8 +76,8 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
         raise ValueError(f"init_from: {source.folder} holds nothing of this model")
     drawn = _random(target, converter_of(source.family).smallest_input(target.config), seed, new)
     log.info(
-        "%s: %d of %d arrays taken over; new: %s",
-        source.folder, len(taken), len(fresh), ", ".join(group(new)) if new else "none",
+        "%d of %d arrays of the model to start from are taken over; new: %s",
+        len(taken), len(fresh), ", ".join(group(new)) if new else "none",
     )  # fmt: skip
     return traverse_util.unflatten_dict({name: (taken | drawn)[name] for name in fresh}, sep="/")
 

@@ -74,8 +74,9 @@ class FineTuned:
         units = units_of(pretrained, fine_tuning.get("data", {}).get("max_length", 0))
         self.evaluator = Evaluator(pretrained, self.task, units, mesh or one_device(), batch_size)
         self.params = self.evaluator.place(pretrained.params)
-        reader = words or family(pretrained.family).get_predictor().from_pretrained(pretrained)
-        if (cache := reader.cache) is not None:
+        kind = family(pretrained.family).get_predictor()
+        reader = words or (kind.from_pretrained(pretrained) if kind.caches else None)
+        if reader is not None and (cache := reader.cache) is not None:
             self.evaluator.take_words(lambda chars: np.asarray(cache.read(reader.word_params, chars)))
 
     @classmethod

@@ -103,7 +103,7 @@ class Measurement:
         answered = answers(self._subjects, self._examples, clean, noisy, self._words, depends_on, self._cells)
         attacked = self._attacked() + self._attacked_by_recipes()
         log.info(
-            "%d cells were found, %d computed (scores and what explains them)", self._cells.found, self._cells.computed
+            "%d scores, sensitivities and answers were there, %d computed", self._cells.found, self._cells.computed
         )
         return Measured(clean, noisy, sensed, attacked, answered)
 
@@ -126,7 +126,7 @@ class Measurement:
         wanted: list[tuple[Subject, Noise | None, int]] = [(subject, None, 0) for subject in self._subjects]
         wanted += [(subject, noise, n) for level in self._levels for noise, n, subject in self._draws(level)]
         found = sum(self._cells.has(_name("score", *one), self._depends(*one)) for one in wanted)
-        log.info("%d examples; %d of %d cells of scores are there", len(self._examples), found, len(wanted))
+        log.info("%d examples; %d of %d scores are there", len(self._examples), found, len(wanted))
 
     def _scored(self, subject: Subject, noise: Noise | None, seed: int) -> Cell:
         def compute() -> Cell:

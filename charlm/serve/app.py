@@ -72,6 +72,7 @@ class Serving:
             "/metrics": self._measured,
             "/openapi.json": self._described,
             "/docs": self._page,
+            "/": self._page,
         }
         routes = [Route(path, handler, methods=["GET"]) for path, handler in get.items()]
         routes += [Route(f"/v1/{name}", self._ability(name), methods=["POST"]) for name in ABILITIES]

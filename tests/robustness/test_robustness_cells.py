@@ -73,8 +73,8 @@ def run(models, taggers, tmp_path, log_lines):
         log_lines.lines.clear()
         files = [data or models.data("tagging")]
         results = measure(paths or taggers[1:], files, str(tmp_path), **(OPTIONS | changes))
-        (line,) = [line for line in log_lines.lines if "cells were found" in line]
-        found, computed = (int(part.split()[0]) for part in line.split(", "))
+        (line,) = [line for line in log_lines.lines if " were there, " in line]
+        found, computed = int(line.split()[0]), int(line.split()[-2])
         return results, found, computed
 
     return measured
@@ -89,7 +89,7 @@ def test_a_second_run_computes_nothing_and_a_deleted_cell_alone(run, tmp_path, l
     assert (found, computed) == (0, 5)  # clean, two draws, sensitivity, answers
     again, found, computed = run()
     assert (again, found, computed) == (first, 5, 0)
-    assert any("3 of 3 cells of scores are there" in line for line in log_lines.lines)
+    assert any("3 of 3 scores are there" in line for line in log_lines.lines)
     scores = sorted((tmp_path / "cells").glob("score-*"))
     scores[0].unlink()
     assert run()[1:] == (4, 1)

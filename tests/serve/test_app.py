@@ -148,6 +148,7 @@ def test_models_metrics_and_descriptions(client):
     assert schema["required"] == ["texts"]
     assert schema["properties"]["unit"]["enum"] == ["words", "pieces"]
     page = client.get("/docs")
+    assert client.get("/").text == page.text
     assert page.headers["content-security-policy"].startswith("default-src 'none'")
     assert "POST /v1/encode" in page.text
     assert "<script" not in page.text

@@ -17,7 +17,7 @@ import flax.linen as nn
 from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import ENCODER
 from charlm.convert.model import Converter, Model, Names, Target
-from charlm.convert.rules import describe, group, import_state, names_any
+from charlm.convert.rules import describe, group, import_state, matches_any, names_any
 from charlm.core.durable import write_json
 from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
@@ -130,10 +130,13 @@ class SubwordConverter(Converter):
         return theirs
 
     def report_left(self, names: set[str], head: str) -> None:
-        """Logs the tensors that are not imported, in one line for each reason."""
+        """Logs the tensors that are not imported, in one line for each reason, but for constants."""
         reasons: dict[str, list[str]] = {}
+        leave = self.layout.heads[head].leave
+        constants = [one.theirs for one in leave if one.is_constant]
         for name in names:
-            reasons.setdefault(describe((), self.layout.heads[head].leave, name), []).append(name)
+            if not matches_any(constants, name):
+                reasons.setdefault(describe((), leave, name), []).append(name)
         for reason, members in sorted(reasons.items()):
             log.info("%s: %s", reason, ", ".join(group(members)))
 
