@@ -43,6 +43,7 @@ _RUN = (
     ("--plain", "no progress bar"),
     ("--jsonl", "metrics as JSON lines on standard output, for programs"),
 )
+_VALUED = {"workdir": "the folder of the run", "topology": "a machine, such as v5e:4x4"}  # flags that need a value
 
 
 def usage(command: str, module: str) -> str:
@@ -113,6 +114,14 @@ def _settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]
             if not equals and (not todo or todo[0].startswith("-")):
                 raise ValueError(f"{flag} needs a value: {OPTIONS[name][1]}")
             found.append((OPTIONS[name][0], value if equals else todo.pop(0)))
+        elif flag.startswith("--") and name in _VALUED:
+            if not (value if equals else todo and not todo[0].startswith("-")):
+                raise ValueError(f"{flag} needs a value: {_VALUED[name]}")
+            rest.append(argument if equals else f"{flag}={todo.pop(0)}")
+        elif flag.startswith("--") and (
+            meant := did_you_mean(flag, [f"--{one}" for one in (*OPTIONS, *_VALUED)], 0.75)
+        ):
+            raise ValueError(f"unknown option {flag}{meant}")
         else:
             rest.append(argument)
     return rest, found

@@ -13,7 +13,7 @@ TAG = "--config=configs/tag.py"
 @pytest.mark.parametrize(
     ("command", "given", "expected"),
     [
-        ("train", "hlm_base:tiny --workdir runs/hlm", [TINY, "--workdir", "runs/hlm"]),
+        ("train", "hlm_base:tiny --workdir runs/hlm", [TINY, "--workdir=runs/hlm"]),
         ("train", f"{TINY} --config.seed=3", [TINY, "--config.seed=3"]),
         ("train", "--plain --config configs/hlm_base.py:tiny --set seed=1", ["--plain", TINY, "--config.seed=1"]),
         ("train", "hlm_base:tiny --set optim.learning_rate=1e-4", [TINY, "--config.optim.learning_rate=1e-4"]),
@@ -54,6 +54,11 @@ def test_the_flags_that_a_short_form_stands_for(command, given, expected):
         ("train", "hlm_base:tiny --set", r"^--set : expected KEY=VALUE"),
         ("train", "hlm_base:tiny --set lr", r"^--set lr: expected KEY=VALUE"),
         ("train", "hlm_base:tiny --train", r"^--train needs a value"),
+        ("train", "hlm_base:tiny --set lr=1 --workdir", r"^--workdir needs a value: the folder of the run$"),
+        ("train", "hlm_base:tiny --workdir= --set lr=1", r"^--workdir needs a value"),
+        ("train", "hlm_base:tiny --workdir --plain", r"^--workdir needs a value"),
+        ("finetune", "tag --modle x", r"^unknown option --modle; did you mean --model\?$"),
+        ("plan", "tag --topolgy=cpu:1", r"^unknown option --topolgy; did you mean --topology\?$"),
         ("train", "char2subword_base --set lr=1", r"^lr: which of .*optim.learning_rate.*\?"),
     ],
 )

@@ -57,7 +57,7 @@ class Labelling(Loaded):
                 for t in model.tag(several, language, splitter)
             ]
 
-        return self._each(texts, tagged)
+        return self._each(texts, tagged, words=True)
 
     @overload
     def classify(self, texts: str, pairs: str | None = None) -> Class: ...

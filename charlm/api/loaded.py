@@ -57,11 +57,16 @@ class Loaded:
         """The names of the methods that this model supports, first that which calling it stands for."""
         return (*(() if self._fine_tuned is None else (self._fine_tuned.ability,)), *self.predictor.abilities)
 
-    def _each(self, texts: Any, work: Callable[[list[Any]], list[Found]]) -> Any:  # as the method's overloads say
-        """Returns the result for one text, or the list of results for several."""
+    def _each(
+        self,
+        texts: Any,
+        work: Callable[[list[Any]], list[Found]],
+        words: bool = False,
+    ) -> Any:  # as the method's overloads say
+        """Returns the result for one text, or the list of results for several; see `checked_items` for `words`."""
         if isinstance(texts, str):
             return work([texts])[0]
-        several = checked_items(texts)
+        several = checked_items(texts, words)
         return work(several) if several else []
 
 

@@ -78,6 +78,8 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
     known = [field.name for field in dataclasses.fields(ReportSettings)]
     if unknown := [name for name in settings if name not in known]:
         raise ValueError(f"unknown setting {unknown[0]!r} of a report{did_you_mean(unknown[0], known)}")
+    several_of = ("noise", "defence", "attack", "columns")  # of which one may be given as it is
+    settings = {k: (v,) if k in several_of and isinstance(v, str) else v for k, v in settings.items()}
     several = [models] if isinstance(models, Model | str | os.PathLike) else list(models)
     if not several:
         raise ValueError("models: expected at least one")

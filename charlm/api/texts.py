@@ -6,12 +6,14 @@ Open it when something that is no text is taken for one. It needs no JAX.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from numbers import Number
 from typing import Any
 
 
-def checked_items(texts: Any) -> list[Any]:  # whatever a caller gives
-    """Returns several texts, or other items such as pairs of them, as a list.
+def checked_items(texts: Any, words: bool = False) -> list[Any]:  # whatever a caller gives
+    """Returns several texts as a list.
+
+    Args:
+      words: whether each may also be a sequence of words.
 
     Raises:
       ValueError: they are no texts, such as a DataFrame, whose items would be the names of its columns.
@@ -25,6 +27,13 @@ def checked_items(texts: Any) -> list[Any]:  # whatever a caller gives
     except TypeError as error:  # such as an array without axes
         raise ValueError(f"expected a text or several, got {type(texts).__name__}: {error}") from None
     for number, one in enumerate(found):
-        if one is None or isinstance(one, Number | bytes | Mapping):
-            raise ValueError(f"text {number}: expected a text, got {type(one).__name__} {str(one)[:60]!r}")
+        if isinstance(one, str) or (words and _is_words(one)):
+            continue
+        expected = "a text or a list of words" if words else "a text"
+        raise ValueError(f"text {number}: expected {expected}, got {type(one).__name__} {str(one)[:60]!r}")
     return found
+
+
+def _is_words(one: Any) -> bool:  # whatever a caller gives
+    known = isinstance(one, Iterable) and not isinstance(one, Mapping | bytes)
+    return known and all(isinstance(word, str) for word in one)

@@ -8,6 +8,8 @@ Open it to change what all commands say about options that they do not know.
 from __future__ import annotations
 
 import argparse
+import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -36,12 +38,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the program with the usage and one line."""
-        super().error(message + "".join(self._meant()))
+        within = [name for one in self._actions if isinstance(one, argparse._SubParsersAction) for name in one.choices]
+        if not within:
+            message += "".join(self._meant())
+        elif found := re.search("invalid choice: '([^']*)'", message):
+            message += did_you_mean(found[1], within)
+        super().error(message)
 
     def _meant(self) -> Iterator[str]:
         """Yields what to add about each flag that was given and does not exist."""
         known = [option for option in self._option_string_actions if option.startswith("--")]
-        within = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
-        for flag in () if within else dict.fromkeys(one.partition("=")[0] for one in self._given):
+        given = itertools.takewhile(lambda one: one != "--", self._given)
+        for flag in dict.fromkeys(one.partition("=")[0] for one in given):
             if len(flag) > 3 and flag.startswith("--") and not any(option.startswith(flag) for option in known):
                 yield did_you_mean(flag, known, 0.7).replace("; ", f"; {flag}: ")

@@ -170,6 +170,8 @@ class FineTuned:
     def rank(self, query: str, passages: Iterable[str]) -> list[float]:
         """Returns a score for each passage: the higher, the likelier the passage answers the query."""
         passages = _several(passages)
+        if odd := [number for number, one in enumerate(passages) if not isinstance(one, str)]:
+            raise ValueError(f"passage {odd[0]}: expected a text, got {type(passages[odd[0]]).__name__}")
         return self._predict("rank", _text_examples([query] * len(passages), passages))
 
     def answer(self, questions: Iterable[str], contexts: Iterable[str]) -> list[AnswerPrediction]:
@@ -192,4 +194,8 @@ def _text_examples(texts: Iterable[str], pairs: Iterable[str | None] | None) -> 
     seconds = [None] * len(texts) if pairs is None else _several(pairs)
     if len(texts) != len(seconds):
         raise ValueError(f"{len(texts)} texts, but {len(seconds)} in pairs: one for each")
+    for number, one in enumerate((*texts, *(second for second in seconds if second is not None))):
+        if not isinstance(one, str):
+            where = f"text {number}" if number < len(texts) else "pairs"
+            raise ValueError(f"{where}: expected a text, got {type(one).__name__} {str(one)[:60]!r}")
     return [TextExample(str(n), "", a, b) for n, (a, b) in enumerate(zip(texts, seconds, strict=True))]

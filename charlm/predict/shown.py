@@ -5,6 +5,7 @@ Open it to change what a terminal shows, or to add the form of a command. It nee
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
@@ -12,6 +13,8 @@ from charlm.core.types import JsonObject
 
 Written: TypeAlias = Callable[[str, JsonObject], str]  # the text, its answer as a JSON object -> what is printed
 _NUMBERS = 6  # of a vector, the first ones, are shown
+_OBEYED = ("Cc", "Zl", "Zp")  # categories of characters that move, colour or clear
+_JOINERS = "\u200c\u200d"  # between letters of a word, without a column of their own
 _CLASSES = 5  # of the likeliest classes, that many are shown
 
 
@@ -23,15 +26,30 @@ def as_conll(_: str, result: JsonObject) -> str:
 def _rows(rows: Iterable[tuple[str | float | None, ...]]) -> list[str]:
     """Returns a line for each row, with columns of equal width; numbers have three decimals."""
     written = [tuple(_cell(cell) for cell in row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*written, strict=True)]
+    widths = [max(map(_columns, column)) for column in zip(*written, strict=True)]
     lines = (zip(row, widths, strict=True) for row in written)
-    return [("  " + "  ".join(f"{cell:<{width}}" for cell, width in line)).rstrip() for line in lines]
+    return [
+        ("  " + "  ".join(cell + " " * (width - _columns(cell)) for cell, width in line)).rstrip() for line in lines
+    ]
 
 
 def _cell(cell: str | float | None) -> str:
     if isinstance(cell, str):
-        return cell
+        return _plain(cell)
     return "-" if cell is None else f"{cell:.3f}"
+
+
+def _plain(text: str) -> str:
+    """Returns a text on one line, whose control characters, which a terminal would obey, are written as escapes."""
+    written = (c.encode("unicode_escape").decode() if unicodedata.category(c) in _OBEYED else c for c in text)
+    return "".join(written)
+
+
+def _columns(text: str) -> int:
+    """Returns how many columns of a terminal a text takes: two for a wide character, none for an accent of another."""
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    none = sum(unicodedata.combining(c) != 0 or c in _JOINERS for c in text)
+    return len(text) + wide - none
 
 
 def _encoded(_: str, result: JsonObject) -> list[str]:
@@ -52,7 +70,7 @@ def _filled(_: str, result: JsonObject) -> list[str]:
 def _corrected(_: str, result: JsonObject) -> list[str]:
     edits = result["edits"]
     shown = _rows((edit["probability"], f"{edit['word']} -> {edit['correction']}") for edit in edits)
-    return [f"  {result['corrected']}", *shown] if edits else ["  nothing to correct"]
+    return [f"  {_plain(result['corrected'])}", *shown] if edits else ["  nothing to correct"]
 
 
 def _scored(_: str, result: JsonObject) -> list[str]:
@@ -61,7 +79,8 @@ def _scored(_: str, result: JsonObject) -> list[str]:
 
 
 def _written_on(_: str, result: JsonObject) -> list[str]:
-    return [f"  ...{result['generated']}" + ("" if result["finished"] else " ...")]
+    written = "\n".join(map(_plain, result["generated"].split("\n")))
+    return [f"  ...{written}" + ("" if result["finished"] else " ...")]
 
 
 def _near(_: str, result: JsonObject) -> list[str]:
@@ -118,4 +137,4 @@ def printed(command: str, form: str, terminal: bool) -> Written | None:
     lines = _COMMANDS.get(command)
     if lines is None or not (form == "text" or (form == "auto" and terminal)):
         return None
-    return lambda text, result: "\n".join([text, *lines(text, result)])
+    return lambda text, result: "\n".join([_plain(text), *lines(text, result)])

@@ -79,6 +79,10 @@ def limits_of(args: argparse.Namespace) -> Limits:
             raise ValueError(f"--{name.replace('_', '-')}={value}: expected a number above 0")
     if min(args.warm_words) < 1:
         raise ValueError(f"--warm-words={min(args.warm_words)}: expected at least 1")
+    if (most := max(args.warm_words)) * 2 > limits.max_characters + 1:  # letters with spaces between
+        raise ValueError(
+            f"--warm-words={most}: a text has at most {limits.max_characters:,} characters (--max-characters)"
+        )
     if not 0 <= args.port <= MOST_PORT:
         raise ValueError(f"--port={args.port}: expected 0 to {MOST_PORT}")
     return limits

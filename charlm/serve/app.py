@@ -31,6 +31,9 @@ from charlm.serve.models import Key, Served
 
 log = logging.getLogger("charlm")
 
+GONE_SECONDS = 0.2  # between two looks at whether the client of a request still waits
+CLIENT_GONE = 499  # in the metrics and the log alone, since nobody reads the response
+
 HEADERS = {  # of the page: nothing from elsewhere, and no script at all
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
     "x-content-type-options": "nosniff",
@@ -176,12 +179,23 @@ class Serving:
             raise Refused(413, f"{texts:,} texts, but a request may have {self._limits.max_texts:,} (--max-texts)")
         check = lambda found: ability.check(found, values, self._limits)
         waiting = self.batchers.submit(Key(model.name, name, asked.options), asked.items, texts, check)
-        try:
-            found = await asyncio.wait_for(asyncio.wrap_future(waiting), self._limits.timeout)
-        except TimeoutError:
-            message = f"the request waited for {self._limits.timeout:g} seconds (--timeout)"
-            raise Refused(503, message, retry_after=1) from None
+        found = await self._found(request, asyncio.wrap_future(waiting))
         return _respond({"model": model.name, "results": ability.show(found, values)})
+
+    async def _found(self, request: Request, waiting: asyncio.Future[list[Result]]) -> list[Result]:
+        """Returns the results of a request, which is given up when its time is over or its client has gone."""
+        gone = asyncio.ensure_future(_gone(request))
+        try:
+            await asyncio.wait({waiting, gone}, timeout=self._limits.timeout, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                return waiting.result()
+            if gone.done():
+                raise Refused(CLIENT_GONE, "the client has gone")
+            message = f"the request waited for {self._limits.timeout:g} seconds (--timeout)"
+            raise Refused(503, message, retry_after=1)
+        finally:
+            gone.cancel()
+            waiting.cancel()  # so that what is left of it is not computed
 
     def _unready(self) -> Refused:
         return Refused(503, f"the server is {'stopping' if self.stopping else 'warming up'}", retry_after=1)
@@ -222,6 +236,13 @@ class Serving:
             return reading.loads(b"".join(parts), reading.unique)
         except ValueError as error:
             raise Refused(400, f"expected JSON in UTF-8: {_without_text(error)}") from None
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client of a request whose body was read has closed the connection."""
+    await asyncio.sleep(GONE_SECONDS)  # most are answered before
+    while not await request.is_disconnected():
+        await asyncio.sleep(GONE_SECONDS)
 
 
 def _without_text(error: ValueError) -> str:

@@ -100,8 +100,9 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """The number of requests that wait, without those being computed."""
-        return len(self._jobs)
+        """The number of requests that wait and whose clients do, without those being computed."""
+        with self._changed:
+            return sum(not job.over for job in self._jobs)
 
     def submit(
         self,

@@ -30,7 +30,11 @@ def parser():
             "do one: error: unrecognized arguments: --fromat=json; --fromat: did you mean --format?",
         ),
         (["one", "--model", "x", "--zzz"], "do one: error: unrecognized arguments: --zzz"),
-        (["--model", "x"], "do: error: argument command: invalid choice: 'x' (choose from "),
+        (["--model", "xy"], "do: error: argument command: invalid choice: 'xy' (choose from "),
+        (
+            ["one", "--model=x", "--zzz", "--", "--fromat"],
+            "do one: error: unrecognized arguments: --zzz",
+        ),
         (["one", "--mod", "x", "--format", "xml"], "do one: error: argument --format: invalid choice: 'xml'"),
     ],
 )
@@ -45,6 +49,12 @@ def test_an_unknown_flag_is_told_by_its_own_command_with_the_one_that_was_meant(
     else:
         assert line.startswith(says)
         assert "did you mean" not in line
+
+
+def test_a_misspelled_command_is_told(capsys):
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--top", "3", "oen"])
+    assert capsys.readouterr().err.rstrip().endswith("; did you mean one?")
 
 
 def test_known_flags_are_read():

@@ -73,6 +73,22 @@ def test_people_read_lines(command, result, lines):
     assert shown("the text", result) == "\n".join(["the text", *lines])
 
 
+def test_no_text_moves_or_colours_the_terminal_and_wide_ones_are_aligned():
+    words = [
+        {"word": word, "label": "X", "probability": 0.5} for word in ("\x1b[31m", "a\nb", "猫猫", "e\u0301", "abc")
+    ]
+    shown = printed("tag", "text", terminal=True)
+    assert shown is not None
+    assert shown("a\x1b[2J\r\nb", {"words": words}).split("\n") == [
+        "a\\x1b[2J\\r\\nb",
+        "  0.500  \\x1b[31m  X",
+        "  0.500  a\\nb      X",
+        "  0.500  猫猫      X",
+        "  0.500  e\u0301         X",
+        "  0.500  abc       X",
+    ]
+
+
 @pytest.mark.parametrize("form", ["auto", "text", "json", "conll"])
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_form_decides(form, terminal):

@@ -267,6 +267,25 @@ def test_a_full_queue_and_a_long_wait_are_told(stub):
     assert ["second"] not in stub.calls
 
 
+def test_what_a_client_that_has_gone_asked_for_is_not_computed(stub):
+    body = request(json.dumps({"texts": list("abc")}).encode(), "/v1/encode")
+    with server_on_loopback(stub, max_batch=1, queue=1) as (serving, port):
+        stub.gate.clear()
+        with socket.create_connection(("127.0.0.1", port)) as first:
+            first.sendall(body)
+            until(stub.entered.is_set)
+            with socket.create_connection(("127.0.0.1", port)) as second:
+                second.sendall(body)
+                until(lambda: serving.batchers.waiting == 1)
+            until(lambda: serving.batchers.waiting == 0)  # it has room for another one
+        metrics = ""
+        while 'status="499"} 2' not in metrics:
+            metrics = serving.metrics.text(0, True).decode()
+        stub.gate.set()
+        assert post(port, "d")[0] == 200
+    assert stub.calls == [["a"], ["d"]]
+
+
 def test_many_clients_get_their_own_results(stub):
     bodies = [json.dumps({"texts": f"text {n}"}).encode() for n in range(50)]
     with server_on_loopback(stub) as (_, port):
