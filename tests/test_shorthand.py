@@ -36,6 +36,7 @@ TAG = "--config=configs/tag.py"
         ),
         ("plan", "hlm_base:tiny --topology=cpu:1", [TINY, "--topology=cpu:1"]),
         ("plan", "tag --topology=cpu:1", [TAG, "--topology=cpu:1"]),
+        ("plan", "tag --tries=3 --price=2 --v=1", [TAG, "--tries=3", "--price=2", "--v=1"]),  # like no option of ours
     ],
 )  # fmt: skip
 def test_the_flags_that_a_short_form_stands_for(command, given, expected):

@@ -59,8 +59,8 @@ class Loaded:
 
     def _each(
         self,
-        texts: Any,
-        work: Callable[[list[Any]], list[Found]],
+        texts: Any,  # whatever a caller gives
+        work: Callable[[list[Any]], list[Found]],  # texts, or lists of words
         words: bool = False,
     ) -> Any:  # as the method's overloads say
         """Returns the result for one text, or the list of results for several; see `checked_items` for `words`."""

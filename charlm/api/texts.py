@@ -5,7 +5,7 @@ Open it when something that is no text is taken for one. It needs no JAX.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 
@@ -35,5 +35,5 @@ def checked_items(texts: Any, words: bool = False) -> list[Any]:  # whatever a c
 
 
 def _is_words(one: Any) -> bool:  # whatever a caller gives
-    known = isinstance(one, Iterable) and not isinstance(one, Mapping | bytes)
-    return known and all(isinstance(word, str) for word in one)
+    several = isinstance(one, Collection) and not isinstance(one, Mapping | bytes)  # a generator would be used up here
+    return several and all(isinstance(word, str) for word in one)

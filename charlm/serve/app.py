@@ -178,7 +178,8 @@ class Serving:
         if (texts := asked.texts or len(asked.items)) > self._limits.max_texts:
             raise Refused(413, f"{texts:,} texts, but a request may have {self._limits.max_texts:,} (--max-texts)")
         check = lambda found: ability.check(found, values, self._limits)
-        waiting = self.batchers.submit(Key(model.name, name, asked.options), asked.items, texts, check)
+        key = Key(model.name, name, asked.options)
+        waiting = self.batchers.of(model.name).submit(key, asked.items, texts, check)
         found = await self._found(request, asyncio.wrap_future(waiting))
         return _respond({"model": model.name, "results": ability.show(found, values)})
 

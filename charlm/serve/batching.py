@@ -237,15 +237,9 @@ class Batchers:
         """The number of requests that wait, of all models."""
         return sum(one.waiting for one in self._batchers.values())
 
-    def submit(
-        self,
-        key: Key,
-        items: list[Any],  # as the ability has them
-        texts: int,
-        check: Check = lambda found: None,
-    ) -> Future[list[Any]]:  # as the ability has them
-        """Submits a request to the batcher of its model; see `Batcher.submit`."""
-        return self._batchers[key.model].submit(key, items, texts, check)
+    def of(self, model: str) -> Batcher:
+        """Returns the batcher of a model, which takes its requests."""
+        return self._batchers[model]
 
     def stop(self, seconds: float) -> bool:
         """Stops all batchers within some seconds together; see `Batcher.stop`."""

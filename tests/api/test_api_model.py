@@ -208,6 +208,7 @@ class Frame:
         ({"text": "a b"}, "expected a text or several, got dict"),
         (None, "expected a text or several, got NoneType"),
         (b"a b", "expected a text or several, got bytes"),
+        ([["a", "b"]], "text 0: expected a text, got list"),
         (["a", None], "text 1: expected a text, got NoneType"),
         (["a", 3], "text 1: expected a text, got int"),
     ],

@@ -186,12 +186,12 @@ def test_a_busy_model_keeps_no_other_waiting():
         lambda *_: None,
     )
     made.start()
-    slow = made.submit(Key("slow", "encode"), ["a"], 1)
+    slow = made.of("slow").submit(Key("slow", "encode"), ["a"], 1)
     until(lambda: made.waiting == 0)
-    waits = made.submit(Key("slow", "encode"), ["b"], 1)
+    waits = made.of("slow").submit(Key("slow", "encode"), ["b"], 1)
     with pytest.raises(Refused, match="--queue"):
-        made.submit(Key("slow", "encode"), ["c"], 1)
-    assert made.submit(ENCODE, ["d"], 1).result(10) == ["d"]
+        made.of("slow").submit(Key("slow", "encode"), ["c"], 1)
+    assert made.of("stub").submit(ENCODE, ["d"], 1).result(10) == ["d"]
     assert not slow.done()
     assert made.waiting == 1
     assert not made.stop(0.05)
