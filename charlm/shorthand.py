@@ -118,10 +118,8 @@ def _settings(arguments: Sequence[str]) -> tuple[list[str], list[tuple[str, str]
             if not (value if equals else todo and not todo[0].startswith("-")):
                 raise ValueError(f"{flag} needs a value: {_VALUED[name]}")
             rest.append(argument if equals else f"{flag}={todo.pop(0)}")
-        elif flag.startswith("--") and (
-            meant := did_you_mean(flag, [f"--{one}" for one in (*OPTIONS, *_VALUED)], 0.75)
-        ):
-            raise ValueError(f"unknown option {flag}{meant}")
+        elif flag.startswith("--") and (meant := did_you_mean(name, (*OPTIONS, *_VALUED), 0.75)):
+            raise ValueError(f"unknown option {flag}{meant.replace('mean ', 'mean --')}")
         else:
             rest.append(argument)
     return rest, found
