@@ -93,9 +93,9 @@ def _models(data: StudentData) -> JsonObject:
     """Returns the identity of both models and how they read text, JSON-able."""
     found: JsonObject = {}
     for key, model in (("init_from", data.student), ("teacher", data.teacher)):
-        characters = model.metadata.get("char_vocab")
+        characters = [model.metadata.get("char_vocab"), *model.metadata.get("pieces", ())]
         tokenizer = converter_of(model.family).open_tokenizer(model.folder)
-        reads = [stable_hash(characters), None if tokenizer is None else tokenizer.digest()]
+        reads = [stable_hash(*characters), None if tokenizer is None else tokenizer.digest()]
         source = model.folder.parent if model.folder.name == checkpoints.FILES else model.folder
         found[key] = {"model": described(origin_at(source)), "reads": reads}
     return json.loads(json.dumps(found))

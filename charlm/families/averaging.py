@@ -74,9 +74,10 @@ def _shapes(model: Pretrained) -> dict[str, tuple[int, ...]]:
 
 
 def _vocabulary(model: Pretrained) -> list[Json | bytes]:
-    """Returns what numbers the characters or pieces that a model reads."""
+    """Returns what numbers the characters and pieces that a model reads."""
     files = [model.folder / name for name in ("tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")]
-    return [model.metadata.get("char_vocab"), *(path.read_bytes() for path in files if path.is_file())]
+    stored = [model.metadata.get(name) for name in ("char_vocab", "pieces")]
+    return [*stored, *(path.read_bytes() for path in files if path.is_file())]
 
 
 def _labels(model: Pretrained) -> Json:

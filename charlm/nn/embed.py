@@ -18,6 +18,7 @@ from jax.typing import DTypeLike
 
 from charlm.nn.kernels import summed_in_float32, this_machine
 from charlm.nn.ngrams import ngram_rows
+from charlm.nn.pieces import NO_PIECES, PieceTable, piece_rows
 from charlm.nn.products import matmul, rounds_for_speed
 
 Initializer = Callable[..., jax.Array]  # (key, shape, dtype) -> an array
@@ -221,6 +222,27 @@ class NGramEmbed(Held, nn.Module):
         return total
 
 
+class PieceEmbed(Held, nn.Module):
+    """Character ids [..., C] -> for each slot the row of the longest piece that ends there, float32 [..., C, D].
+
+    Slots at which no piece ends get zeros, and rows begin as zeros, as in `NGramEmbed`.
+
+    Attributes:
+      pieces: the known pieces, a row each.
+      hidden: the width D.
+    """
+
+    pieces: PieceTable
+    hidden: int
+
+    @nn.compact
+    def __call__(self, chars: jax.Array) -> jax.Array:
+        """Returns the rows; `chars` are integers, 0 pads."""
+        table_RD = self.param("embedding", nn.initializers.zeros, (self.pieces.size, self.hidden), jnp.float32)
+        row, there = piece_rows(chars, self.pieces)
+        return jnp.where(there[..., None], table_RD[row], 0)
+
+
 class CharEmbed(nn.Module):
     """Character ids [..., C] -> LayerNorm(table[id]) [..., C, D]; no position and no segment (HLM, section 3.5).
 
@@ -230,6 +252,7 @@ class CharEmbed(nn.Module):
       norm, bias: of the norm, see `norm_layer`.
       ngrams: rows of the table of character n-grams, which are added before the norm; 0: none are.
       ngram_sizes: see `NGramEmbed`.
+      pieces: known pieces, of which the longest that ends at a character is added to it likewise.
     """
 
     vocab_size: int
@@ -242,6 +265,7 @@ class CharEmbed(nn.Module):
     bias: bool = True
     ngrams: int = 0
     ngram_sizes: tuple[int, ...] = ()
+    pieces: PieceTable = NO_PIECES
 
     @nn.compact
     def __call__(self, chars: jax.Array, deterministic: bool) -> jax.Array:
@@ -250,6 +274,8 @@ class CharEmbed(nn.Module):
         x = table(chars.astype(jnp.int32))
         if self.ngrams:
             x += NGramEmbed(self.ngrams, self.hidden, self.ngram_sizes, name="ngrams")(chars)
+        if self.pieces:
+            x += PieceEmbed(self.pieces, self.hidden, name="pieces")(chars)
         x = norm_layer(self.norm, self.epsilon, jnp.float32, self.bias, name="norm")(x)
         return nn.Dropout(self.dropout)(x, deterministic=deterministic).astype(self.dtype)
 

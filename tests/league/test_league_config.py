@@ -46,7 +46,7 @@ def test_the_leagues_that_charlm_carries_are_whole(variant):
     assert {"bert", "hlm", "charbert", "roberta"} <= set(found.systems)
 
 
-@pytest.mark.parametrize("variant", ["", "tiny", "base"])
+@pytest.mark.parametrize("variant", ["", "tiny", "evening", "base"])
 def test_the_ablation_has_each_change_alone_and_all_of_them_together(variant):
     config = load_config_file(f"{CARRIED / 'hlm_ablation.py'}:{variant}".removesuffix(":"))
     set_key(config, "data.folder=data")
@@ -61,6 +61,8 @@ def test_the_ablation_has_each_change_alone_and_all_of_them_together(variant):
     paper = models.pop(found.pretraining.baseline)
     changes = {name: {k: v for k, v in own.items() if v != paper[k]} for name, own in models.items()}
     together = changes.pop("together")
+    assert changes.pop("pieces") == {}
+    assert [name for name, entry in found.systems.items() if entry.subwords] == ["pieces"]
     assert all(len(own) == 1 for own in changes.values())
     assert {key: value for own in changes.values() for key, value in own.items()} == together
     assert len(together) == len(changes) == 7

@@ -57,11 +57,12 @@ class EncodedCorpus:
 
 
 class PreparedData(NamedTuple):
-    """Everything that batches are made from."""
+    """Everything that batches are made from, and the subword pieces that the model knows beside its characters."""
 
     vocab: CharVocab
     train: tuple[EncodedCorpus, ...]
     heldout: tuple[EncodedCorpus, ...]
+    pieces: tuple[str, ...] = ()
 
 
 def prepare(

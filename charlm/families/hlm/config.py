@@ -7,14 +7,18 @@ variant of the model; `keys` declares the key for it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 import jax.numpy as jnp
 import ml_collections
 from jax.typing import DTypeLike
 
+from charlm.families.hlm.pieces import piece_table
 from charlm.nn.choices import InitializerName, Kernel
+from charlm.nn.pieces import NO_PIECES, PieceTable
 from charlm.nn.transformer import EncoderConfig
+from charlm.text.chars import CharVocab
 
 BETWEEN_WORDS = ("position", "rotary_base", "local_words", "global_every", "causal")  # not inside words
 WRITES = "next_word"  # the value of the config key `objective` of an HLM that writes
@@ -55,6 +59,7 @@ class HLMConfig:
     bias: bool = True
     ngrams: int = 0
     ngram_sizes: tuple[int, ...] = (3, 4, 5)
+    pieces: PieceTable = NO_PIECES  # of the tokenizer that `text.tokenizer` names
     local_words: int = 0
     global_every: int = 3
     causal: bool = False  # whether context is that of the words before: of an HLM that writes
@@ -99,7 +104,22 @@ class HLMConfig:
         return dataclasses.replace(self.head, position="rotary", causal=True)
 
 
-def model_config(config: ml_collections.ConfigDict) -> HLMConfig:
-    """Returns the model's dataclass from `config.model`."""
+def model_config(
+    config: ml_collections.ConfigDict, vocab: CharVocab | None = None, pieces: Sequence[str] = ()
+) -> HLMConfig:
+    """Returns the model's dataclass from `config.model`.
+
+    Args:
+      vocab: the characters of the model; read only if there are pieces.
+      pieces: the known pieces; see `charlm.families.hlm.pieces`.
+
+    Raises:
+      ValueError: the config names a tokenizer, but no pieces of it are given.
+    """
+    if config.text.tokenizer and not pieces:
+        raise ValueError(f"text.tokenizer={config.text.tokenizer!r}: its pieces are needed here, and there are none")
     fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
-    return HLMConfig(**fields, causal=config.get("objective", "") == WRITES)
+    known = NO_PIECES
+    if pieces and vocab is not None:
+        known = piece_table(tuple(pieces), vocab, config.model.char_slots, config.text.normalize)
+    return HLMConfig(**fields, pieces=known, causal=config.get("objective", "") == WRITES)

@@ -29,6 +29,7 @@ from charlm.families.hlm import config as hlm_config
 from charlm.families.hlm.config import WRITES, HLMConfig
 from charlm.families.hlm.labels import LabelHead, hlm_with_head
 from charlm.families.hlm.model import HLM
+from charlm.families.hlm.pieces import stored_pieces
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
 from charlm.families.hlm.released_config import from_theirs, to_theirs
 from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab
@@ -78,6 +79,7 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
     table = [Rule("hlm_model.embedder.weight", "hlm/embed/table/embedding")]
     table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
     table.append(Rule("hlm_model.ngrams.weight", "hlm/embed/ngrams/embedding"))
+    table.append(Rule("hlm_model.pieces.weight", "hlm/embed/pieces/embedding"))
     if head == CAUSAL_LM or (head != MASKED_LM and label_head == "paper"):
         for theirs in ("local_layer_first", "global_layer"):
             table += _encoder(f"{_STACK}{theirs}", _ENCODERS[theirs])
@@ -137,7 +139,10 @@ class HLMConverter(Converter):
         if config.family != self.name:
             raise ValueError(f"{where} is a model of the family {config.family}, not {self.name}")
         label_head = metadata.get("label_head", "reference")
-        return target(hlm_config.model_config(config), self.head_of(metadata), metadata.get("labels", 0), label_head)
+        pieces = stored_pieces(metadata)
+        vocab = CharVocab.from_dict(metadata["char_vocab"]) if pieces else None
+        shape = hlm_config.model_config(config, vocab, pieces)
+        return target(shape, self.head_of(metadata), metadata.get("labels", 0), label_head)
 
     def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config is the released code's: only that one has a `max_codepoint`."""
@@ -211,6 +216,11 @@ class HLMConverter(Converter):
             raise ValueError(
                 f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "
                 "with model.label_head=reference"
+            )
+        if pieces := stored_pieces(model.metadata):
+            raise ValueError(
+                f"{model.source} cannot be exported: the released code does not add the pieces of a subword tokenizer "
+                f"to characters, and this model knows {len(pieces):,}"
             )
         theirs = to_theirs(from_dict(model.metadata["config"]), self.head_of(model.metadata), str(model.source))
         write_json(folder / CONFIG_FILES[0], theirs)

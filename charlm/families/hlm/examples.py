@@ -46,7 +46,7 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
     count = config.train.examples
     if not count:
         return
-    predictor = HLMPredictor(config, data.vocab, params)
+    predictor = HLMPredictor(config, data.vocab, params, pieces=data.pieces)
     known = predictor.known_words(words)
     sentences = [s for s in _sentences(data.heldout, data.vocab) if SENTENCE_WORDS[0] <= len(s) <= SENTENCE_WORDS[1]]
     rng = np.random.default_rng(config.seed)

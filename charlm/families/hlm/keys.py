@@ -8,7 +8,7 @@ from __future__ import annotations
 import ml_collections
 
 from charlm.core.keys import Key, amount, count, natural, share
-from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, VOCAB_SIZE
+from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, TOKENIZER, VOCAB_SIZE
 from charlm.text.noise.mixture import Mixture
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
@@ -35,6 +35,8 @@ KEYS: dict[str, Key] = {
         ("symbol", "bytes")),
     "text.char_vocab": CHAR_VOCAB.but(
         meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of init_from or the corpora'),
+    "text.tokenizer": TOKENIZER.but(
+        meaning="folder or file of subwords; the longest that ends at a character is added to it (Bolmo); empty: none"),
     "data.max_words": count(512, "words of a sequence, [CLS] and [SEP] included (section 3.5)"),
     "data.unique_words": Key(True,
         "True: each distinct word of a table is encoded once; False: the paper's plain reshape"),

@@ -53,7 +53,7 @@ class HLM(nn.Module):
         cfg = self.config
         self.embed = CharEmbed(
             cfg.vocab_size, cfg.hidden, cfg.epsilon, cfg.dropout, cfg.initializer, cfg.dtype,
-            cfg.norm, cfg.bias, cfg.ngrams, cfg.ngram_sizes,
+            cfg.norm, cfg.bias, cfg.ngrams, cfg.ngram_sizes, cfg.pieces,
         )  # fmt: skip
         self.intra_word = Encoder(cfg.intra)
         self.inter_word = Encoder(cfg.inter)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from charlm.families.hlm.examples import known_words, show_examples
 from charlm.families.hlm.flops import hlm_training
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
+from charlm.families.hlm.pieces import KEY as PIECES
+from charlm.families.hlm.pieces import pieces_of_start, stored_pieces
 from charlm.families.hlm.shape import batch_shape, masking_of
 from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.text_objective import TextObjective
@@ -49,17 +52,19 @@ class MaskedCharacters(TextObjective):
         """Measures the batch budgets that the config leaves open; see `Objective`."""
         super().__init__(config, data, shards)
         self.shape = batch_shape(config, data, shards)
-        self.model = HLMForMaskedLM(model_config(config))
+        self.model = HLMForMaskedLM(model_config(config, data.vocab, data.pieces))
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
-        """Returns the character vocabulary and the encoded corpora; see `Objective.prepare`."""
-        return prepare(config, known=characters_of_start(config, run))
+        """Returns the character vocabulary, known pieces and the encoded corpora; see `Objective.prepare`."""
+        pieces = pieces_of_start(config, run)
+        return prepare(config, known=characters_of_start(config, run))._replace(pieces=pieces)
 
     @staticmethod
     def check_vocab(checkpoint: Path, data: PreparedData) -> None:
-        """Compares the character vocabularies; see `Objective.check_vocab`."""
+        """Compares the character vocabularies and the known pieces; see `Objective.check_vocab`."""
         check_characters(checkpoint, data.vocab.to_dict())
+        check_pieces(checkpoint, data.pieces)
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
@@ -131,8 +136,9 @@ class MaskedCharacters(TextObjective):
         }  # fmt: skip
 
     def metadata(self) -> JsonObject:
-        """Returns the character vocabulary, which checkpoints store."""
-        return {"char_vocab": self.data.vocab.to_dict()}
+        """Returns the character vocabulary and the known pieces, which checkpoints store."""
+        pieces = {PIECES: list(self.data.pieces)} if self.data.pieces else {}
+        return {"char_vocab": self.data.vocab.to_dict()} | pieces
 
     def save_vocab(self, folder: Path) -> None:
         """Writes the character vocabulary, and the known words of the training text."""
@@ -144,6 +150,7 @@ class MaskedCharacters(TextObjective):
         s = self.shape
         return [
             f"characters known  {len(self.data.vocab.chars)}" + ", others by bytes" * self.data.vocab.by_bytes,
+            *([f"pieces known  {known.size:,}"] if (known := self.model.config.pieces) else []),
             f"batch  {s.shards} shards x {s.sequences} sequences x {s.words} words; buckets of {s.slots} slots hold "
             f"{s.table} distinct words, {s.masked} masked ones, {s.labels} masked positions",
         ]
@@ -198,3 +205,13 @@ def check_characters(checkpoint: Path, char_vocab: dict[str, int]) -> None:
         f"id {stored.get(differing[0])} there, {char_vocab.get(differing[0])} here); set text.char_vocab to "
         f"{way_out}"
     )
+
+
+def check_pieces(checkpoint: Path, pieces: Sequence[str]) -> None:
+    """Checks that a checkpoint knows the same pieces as this run; raises ValueError with what to do if not."""
+    stored = stored_pieces(metadata_of(checkpoint, MaskedCharacters.families))
+    if stored != tuple(pieces):
+        raise ValueError(
+            f"{checkpoint} knows {len(stored):,} pieces of a subword tokenizer, this run {len(pieces):,}"
+            f"{', and they differ' if len(stored) == len(pieces) else ''}; leave out text.tokenizer to keep those there"
+        )

@@ -28,6 +28,7 @@ from charlm.families.hlm.config import model_config
 from charlm.families.hlm.correcting import SLOTS, Corrector
 from charlm.families.hlm.filling import GapFiller, WordGap
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
+from charlm.families.hlm.pieces import stored_pieces
 from charlm.families.predictor import (
     Encoding,
     Fill,
@@ -83,6 +84,7 @@ class HLMPredictor(Predictor):
         filled.
       words: the words that `fill_mask` ranks by default, for example the frequent ones of the training text; None: it
         ranks any spelling.
+      pieces: the pieces that the model knows beside its characters; see `charlm.families.hlm.pieces`.
 
     Attributes:
       words: the words of the argument that the model can write; None: there are none.
@@ -94,9 +96,14 @@ class HLMPredictor(Predictor):
     spells = caches = True
 
     def __init__(
-        self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None
+        self,
+        config: ml_collections.ConfigDict,
+        vocab: CharVocab,
+        params: Params,
+        words: Iterable[str] | None = None,
+        pieces: Sequence[str] = (),
     ) -> None:
-        self.config, self.vocab = config, vocab
+        self.config, self.vocab, self.pieces = config, vocab, pieces
         self.name = family(config.get("family", UNNAMED)).title
         self._params = params
         if "output_kernel" not in params.get("head", {}):
@@ -104,7 +111,7 @@ class HLMPredictor(Predictor):
             self.missing = {"fill_mask": reason, "correct": reason}
         elif config.get("objective", "") != "spelling":
             self.missing = {"correct": "this HLM was not trained to correct (--config=configs/speller.py trains one)"}
-        shape = model_config(config)
+        shape = model_config(config, vocab, pieces)
         self._slots, self._max_words = shape.char_slots, config.data.max_words
         self._buckets = inference_slots(self._slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
@@ -132,7 +139,8 @@ class HLMPredictor(Predictor):
         """Returns the predictor of a loaded HLM; raises ValueError when the word list beside it cannot be read."""
         words = read_words(pretrained.folder)
         kind = load("charlm.families.hlm.writing_predictor:WritingPredictor") if pretrained.head == CAUSAL_LM else cls
-        made = kind(pretrained.run_config(), pretrained.vocab(), pretrained.params, words)
+        pieces = stored_pieces(pretrained.metadata)
+        made = kind(pretrained.run_config(), pretrained.vocab(), pretrained.params, words, pieces)
         return with_table(made, pretrained.folder)
 
     def encode(

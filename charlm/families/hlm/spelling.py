@@ -39,7 +39,7 @@ class SpelledWords(MaskedCharacters):
         """Measures the batch budgets that the config leaves open; see `Objective`."""
         TextObjective.__init__(self, config, data, shards)
         self.shape = batch_shape(config, data, shards, self.maker(config.seed, hiding=False), ROOM)
-        self.model = HLMForMaskedLM(model_config(config))
+        self.model = HLMForMaskedLM(model_config(config, data.vocab, data.pieces))
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:

@@ -20,6 +20,7 @@ from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import WRITES, model_config
 from charlm.families.hlm.flops import writing_training
 from charlm.families.hlm.objective import MaskedCharacters, characters_of_start
+from charlm.families.hlm.pieces import pieces_of_start
 from charlm.families.hlm.shape import batch_shape, masking_of
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loss import WritingSums, summarize, writing_sums
@@ -44,12 +45,13 @@ class NextWords(MaskedCharacters):
         """Measures the batch budgets that the config leaves open; see `Objective`."""
         TextObjective.__init__(self, config, data, shards)
         self.shape = batch_shape(config, data, shards, self.maker(config.seed, hiding=False), ROOM)
-        self.model = HLMForNextWord(model_config(config))
+        self.model = HLMForNextWord(model_config(config, data.vocab, data.pieces))
 
     @staticmethod
     def prepare(config: ml_collections.ConfigDict, run: Path | None = None) -> PreparedData:
         """Returns the character vocabulary and the encoded corpora; see `Objective.prepare`."""
-        return prepare(config, known=characters_of_start(config, run), needs_spaces="objective=next_word writes spaces")
+        known, pieces = characters_of_start(config, run), pieces_of_start(config, run)
+        return prepare(config, known=known, needs_spaces="objective=next_word writes spaces")._replace(pieces=pieces)
 
     @staticmethod
     def change(first: dict[str, float], last: dict[str, float]) -> str:
@@ -98,7 +100,7 @@ class NextWords(MaskedCharacters):
         if not count or (batch := self.first_heldout()) is None:
             return
         one: WordBatch = jax.tree.map(lambda x: x[0, :1], batch)
-        model = WritingPredictor(self.config, self.data.vocab, params)
+        model = WritingPredictor(self.config, self.data.vocab, params, pieces=self.data.pieces)
         new = min(WRITTEN, self.config.data.max_words - 1 - BEGINNING)
         known = (text for text in model.texts_of(one) if "[UNK]" not in text)  # what stood there is not in the batch
         for text in itertools.islice((text for text in known if new > 0), count):

@@ -40,12 +40,18 @@ class WritingPredictor(HLMPredictor):
     suited = ("score", "generate")
 
     def __init__(
-        self, config: ml_collections.ConfigDict, vocab: CharVocab, params: Params, words: Iterable[str] | None = None
+        self,
+        config: ml_collections.ConfigDict,
+        vocab: CharVocab,
+        params: Params,
+        words: Iterable[str] | None = None,
+        pieces: Sequence[str] = (),
     ) -> None:
-        super().__init__(config, vocab, params, words)
+        super().__init__(config, vocab, params, words, pieces)
         self.name, self.missing, self.spells = f"{self.name} that writes", {}, False
         # Layers in a loop, or computed anew, have nothing to keep from word to word.
-        model = HLMForNextWord(dataclasses.replace(model_config(config), scan_layers=False, remat=False))
+        shape = model_config(config, vocab, pieces)
+        model = HLMForNextWord(dataclasses.replace(shape, scan_layers=False, remat=False))
         self._model, self._write = model, word_writer(model)
 
         self._score = jax.jit(lambda params, *read: model.apply({"params": params}, *read, method="log_probs"))

@@ -25,6 +25,7 @@ from charlm.families.hlm.flops import between_words, feed_forward_width, hlm_for
 from charlm.families.hlm.loss import masked_char_sums
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.released_config import to_theirs
+from charlm.nn.pieces import PieceTable
 from charlm.nn.transformer import Encoder, EncoderConfig, EncoderLayer, gated_width
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
@@ -37,7 +38,8 @@ CHANGES = {
     "position": "rotary", "norm_position": "pre", "norm": "rms", "feed_forward": "geglu", "bias": False, "ngrams": 50,
     "local_words": 2,
 }  # fmt: skip
-ALL = dataclasses.replace(TINY, **CHANGES, global_every=2)
+PIECES = PieceTable([(WORD_CLS, 10, 11), (12, 13), (11, 12, 13), *((WORD_CLS, one) for one in range(8, 64))])
+ALL = dataclasses.replace(TINY, **CHANGES, pieces=PIECES, global_every=2)
 
 
 def texts(lengths: tuple[int, ...]) -> list[WordSequence]:
@@ -80,7 +82,9 @@ def context(config: HLMConfig, batch) -> np.ndarray:
 MASK = np.asarray(reshaped(TEXTS).mask_SBW[0])
 
 
-@pytest.mark.parametrize("change", [*({name: value} for name, value in CHANGES.items()), CHANGES], ids=str)
+@pytest.mark.parametrize(
+    "change", [*({name: value} for name, value in CHANGES.items()), {"pieces": PIECES}, CHANGES], ids=str
+)
 def test_every_key_changes_the_model_and_has_places_for_its_parameters(change):
     config = dataclasses.replace(TINY, **change)
     names = lambda config: set(traverse_util.flatten_dict(parameters(config), sep="/"))
@@ -183,6 +187,21 @@ def test_equal_words_have_equal_vectors_and_ngrams_count():
     np.testing.assert_array_equal(found[:2], found[2:])
     without = params | {"embed": params["embed"] | {"ngrams": {"embedding": np.zeros((50, 16), np.float32)}}}
     assert np.abs(encode(without, chars.reshape(4, SLOTS)) - found).max(axis=1).min() > 1e-3
+
+
+def test_a_piece_changes_the_words_that_hold_it_alone():
+    config = dataclasses.replace(TINY, pieces=PieceTable([(11, 12), (WORD_CLS, 13)]))
+    words = ([9, 11, 12, 9, 9], [13, 11, 9, 9, 9], [11, 13, 12, 9, 9])
+    chars_UC = np.array([[WORD_CLS, *word, 0, 0] for word in words])
+    encode = applied(HLM(config), method="encode_words")
+    params = dict(parameters(config)["hlm"])
+    found = encode(params, chars_UC)
+    for row, (changed, others) in enumerate([(0, (1, 2)), (1, (0, 2))]):
+        table = np.array(params["embed"]["pieces"]["embedding"])
+        table[row] += np.linspace(-1, 1, 16)
+        other = encode(params | {"embed": params["embed"] | {"pieces": {"embedding": table}}}, chars_UC)
+        assert np.abs(other - found)[changed].max() > 1e-3
+        np.testing.assert_array_equal(other[np.array(others)], found[np.array(others)])
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
-from small_run import metrics_without_timings, on_devices, small_config, write_text
+from small_run import WORDS, metrics_without_timings, on_devices, small_config, write_text
 
 import charlm.training.train
 from charlm.core import checkpoint as checkpoints
 from charlm.core.word_table import FOLDER, WordTable, keys_of
+from charlm.data.subword_building import build_wordpiece
 from charlm.export.program import load
 from charlm.export.stablehlo import write
 from charlm.families.predictor import Predictor
@@ -30,6 +32,7 @@ def modern(folder: Path):
     config = small_config(folder / "text.txt", folder / "cache")
     model = {"position": "rotary", "norm_position": "pre", "norm": "rms", "feed_forward": "geglu", "bias": False}
     config.model.update(model | {"ngrams": 64, "local_words": 3, "global_every": 2, "inter_layers": 3})
+    config.text.tokenizer = str(folder / "subwords")
     config.train.steps, config.train.eval_every, config.train.checkpoint_every = 12, 6, 6
     return config
 
@@ -39,6 +42,7 @@ def run(tmp_path_factory):
     """The folder of a finished run with its text, and the programs of the run."""
     folder = tmp_path_factory.mktemp("modern")
     write_text(folder / "text.txt")
+    build_wordpiece(Counter(dict.fromkeys(WORDS, 9)), 200, str(folder / "subwords"))
     made = []
     keep = lambda *arguments: made.append(build(*arguments)) or made[0]
     with on_devices(1), pytest.MonkeyPatch.context() as patch:
@@ -52,7 +56,7 @@ def model(run):
     """The predictor of the trained model, with weights so large that everything depends on what it may depend on."""
     predictor = Predictor.from_checkpoint(run[0] / "run")
     params = jax.tree.map(lambda x: x * 4 if x.ndim > 1 else x, predictor._params)
-    return type(predictor)(predictor.config, predictor.vocab, params)
+    return type(predictor)(predictor.config, predictor.vocab, params, pieces=predictor.pieces)
 
 
 def test_the_loss_falls(run):
@@ -78,7 +82,8 @@ def test_a_run_goes_on_to_the_bit(run, tmp_path, monkeypatch):
         for where in (tmp_path / "run", folder / "run")
     ]
     jax.tree.map(np.testing.assert_array_equal, *loaded)
-    assert np.abs(loaded[0]["hlm"]["embed"]["ngrams"]["embedding"]).max() > 1e-3
+    for part in ("ngrams", "pieces"):
+        assert np.abs(loaded[0]["hlm"]["embed"][part]["embedding"]).max() > 1e-3
 
 
 def test_cached_words_and_rows_of_several_texts_change_no_vector(model):
@@ -105,14 +110,15 @@ def test_attention_is_shown_and_local_layers_show_their_window(model):
     assert len(inside.maps) == len(TEXTS[0].split())
 
 
-def test_a_table_of_words_has_their_ngrams(model, tmp_path):
+@pytest.mark.parametrize("part", ["ngrams", "pieces"])
+def test_a_table_of_words_has_their_ngrams_and_pieces(model, tmp_path, part):
     assert write_table(model, ["the", "cat", "house"], tmp_path) == 5  # [CLS] and [SEP] are words, too
     rows_UC = model.word_rows(["the", "cat", "house"])[1]
     table = WordTable(tmp_path / FOLDER)
     stored = np.asarray(table.vectors_ND[table.rows(keys_of(rows_UC))])
     np.testing.assert_allclose(stored, model.cache.encoded(model.word_params, rows_UC), atol=1e-6)
     embed = {**model.word_params["embed"]}
-    embed["ngrams"] = jax.tree.map(np.zeros_like, embed["ngrams"])
+    embed[part] = jax.tree.map(np.zeros_like, embed[part])
     without = model.cache.encoded({**model.word_params, "embed": embed}, rows_UC)
     assert np.abs(without - stored)[:3].max(axis=1).min() > 1e-3
 
