@@ -7,6 +7,7 @@ open this module to add a third.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -117,19 +118,15 @@ class SpacedForm(CharForm):
         return {**super().settings(), "form": "spaced"}
 
 
-def spaced_words(words: Sequence[str], spaces: Sequence[bool], longest: int) -> tuple[list[str], list[bool]]:
-    """Returns words of at most `longest` characters, for each whether a space follows; longer ones are cut in pieces.
+def spaces_behind(pieces: Sequence[Sequence[str]], spaces: Sequence[bool]) -> list[bool]:
+    """Returns for each piece of each word whether a space follows it.
 
     Args:
+      pieces: those of each word, one or more.
       spaces: for each word, whether a space comes before it. One follows the last word.
     """
-    pieces: list[str] = []
-    follows: list[bool] = []
-    for word, spaced in zip(words, [*spaces[1:], True][: len(words)], strict=True):
-        count = -(-len(word) // longest)
-        pieces += [word] if count == 1 else [word[at : at + longest] for at in range(0, len(word), longest)]
-        follows += [False] * (count - 1) + [spaced]
-    return pieces, follows
+    behind = zip(pieces, [*spaces[1:], True][: len(pieces)], strict=True)
+    return [spaced and last for of_word, spaced in behind for last in [False] * (len(of_word) - 1) + [True]]
 
 
 class _SpacedEncoder:
@@ -137,14 +134,12 @@ class _SpacedEncoder:
         self._encoder = encoder
 
     def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
-        longest = self._encoder.char_slots - 1
-        pieces, follows = spaced_words(words, spaces, longest)
-        count_W = np.array([-(-len(word) // longest) for word in words])
+        pieces = [self._encoder.vocab.cut(word, self._encoder.char_slots - 1) for word in words]
         starts = np.cumsum([0, *sentences])[:-1]
-        lengths, chars = self._encoder.encode(pieces)
+        lengths, chars = self._encoder.encode(list(itertools.chain.from_iterable(pieces)))
         ends = np.cumsum(lengths, dtype=np.int64)
-        chars = np.insert(chars, ends, np.where(follows, SPACED, JOINED).astype(np.uint16))
-        record = EncodedRecord(np.add.reduceat(count_W, starts), lengths + np.uint8(1), chars)
+        chars = np.insert(chars, ends, np.where(spaces_behind(pieces, spaces), SPACED, JOINED).astype(np.uint16))
+        record = EncodedRecord(np.add.reduceat(list(map(len, pieces)), starts), lengths + np.uint8(1), chars)
         return record, write_record(*record)
 
     def finish(self, stats: CorpusStats) -> None:

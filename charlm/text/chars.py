@@ -204,6 +204,23 @@ class CharVocab:
             ids += spelled
         return ids, False
 
+    def cut(self, word: str, room: int) -> list[str]:
+        """Returns a word in pieces of at most `room` ids each, and of whole characters; "" is one piece.
+
+        A character whose bytes find no room at all is a piece of its own.
+        """
+        if len(word) <= room and (not self.by_bytes or word.isascii()):
+            return [word]
+        pieces, taken = [""], 0
+        for char in word:
+            size = len(self._spelled(char)) if self.by_bytes else 1
+            if pieces[-1] and taken + size > room:
+                pieces.append("")
+                taken = 0
+            pieces[-1] += char
+            taken += size
+        return pieces
+
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`.
 

@@ -313,7 +313,8 @@ class Corrector:
     def _sequence(self, text: str, window: Sequence[Span]) -> WordSequence:
         rows_WC = self._rows([text[a:b] for a, b in window])
         labels_WC = np.zeros_like(rows_WC)
-        usable = [w for w, (a, b) in enumerate(window) if b - a + 1 < self._slots[-1] and is_mendable(text, a, b)]
+        size = lambda a, b: len(self._vocab.encode_word(text[a:b]))
+        usable = [w for w, (a, b) in enumerate(window) if is_mendable(text, a, b) and size(a, b) + 1 < self._slots[-1]]
         labels_WC[usable, 1] = MASK  # any id but 0 marks a word to predict
         return framed(rows_WC, labels_WC)
 

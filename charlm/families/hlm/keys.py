@@ -109,8 +109,11 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"model.char_slots={model.char_slots} must lie in [3, 256]")
     if config.objective == "next_word":
         _validate_writing(config)
-    if config.objective and config.text.unknown == "bytes":
-        raise ValueError(f'text.unknown=bytes: objective={config.objective!r} spells whole characters, expected ""')
+    if config.objective == "next_word" and config.text.unknown == "bytes" and model.char_slots < 6:
+        raise ValueError(
+            f"text.unknown=bytes, objective=next_word: model.char_slots={model.char_slots}, expected 6 or more, for a "
+            "character of four bytes and a word's end"
+        )
     if model.rotary_base <= 1:
         raise ValueError(f"model.rotary_base={model.rotary_base} must be more than 1")
     if config.objective == "spelling" and not (config.spelling.misspelled or config.data.mask_rate):

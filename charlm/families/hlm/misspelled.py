@@ -68,10 +68,10 @@ def is_correctable(word: str) -> bool:
 
 
 def fits(meant: int, read: int, char_slots: int) -> bool:
-    """Says whether a word can be predicted where another one is read, by their numbers of characters.
+    """Says whether a word can be predicted where another one is read, by the slots that their characters take.
 
     Args:
-      meant, read: characters of the words.
+      meant, read: slots of the words, one for each character or, if it is spelled by bytes, for each byte.
       char_slots: slots C of the longest word, with [WORD_CLS].
     """
     return read < char_slots and meant + 1 <= min(read + ROOM, char_slots - 1)
@@ -108,7 +108,7 @@ class MisspellingMaker(SentenceMaker):
         read_WC[[n for n in range(len(read)) if n not in changed]] = meant_WC[
             [n for n in range(len(read)) if n not in changed]
         ]
-        others = [n for n in usable if n not in changed and fits(len(words[n]), len(words[n]), self.char_slots)]
+        others = [n for n in usable if n not in changed and self._fits(words[n], words[n])]
         kept = rng.permutation(others)[: rounded_at_random(self.spelling.kept * len(words), rng)]
         labels_WC = np.zeros_like(meant_WC)
         for n in (*changed, *kept.tolist()):
@@ -123,11 +123,13 @@ class MisspellingMaker(SentenceMaker):
         chosen = rng.permutation(usable)[: rounded_at_random(share * len(usable), rng)].tolist()
         found = self._misspeller.words([words[n] for n in chosen], rng)
         changed = {
-            n: new
-            for n, new in zip(chosen, found, strict=True)
-            if new != words[n] and fits(len(words[n]), len(new), self.char_slots)
+            n: new for n, new in zip(chosen, found, strict=True) if new != words[n] and self._fits(words[n], new)
         }
         return [changed.get(n, word) for n, word in enumerate(words)], changed
+
+    def _fits(self, meant: str, read: str) -> bool:
+        size = lambda word: len(self.vocab.encode_word(word))
+        return fits(size(meant), size(read), self.char_slots)
 
 
 def labels_of(meant_C: np.ndarray) -> np.ndarray:

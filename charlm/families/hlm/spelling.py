@@ -67,7 +67,7 @@ class SpelledWords(MaskedCharacters):
 
     def loss_sums(self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None) -> SpellingSums:
         """Returns the sums of losses and right words of a micro-batch [S, ...]."""
-        return spelling_sums(self.model, params, micro_batch, dropout_key)
+        return spelling_sums(self.model, params, micro_batch, dropout_key, self.data.vocab.by_bytes)
 
     def summarize(self, sums: SpellingSums) -> dict[str, float]:
         """Returns loss, bits per character and the shares of words mended and kept."""

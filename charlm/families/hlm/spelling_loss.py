@@ -5,6 +5,7 @@ Open it to change what counts as mended, or what a run reports of misspelled and
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 
 from charlm.core.types import Params
 from charlm.data.word_batch import MaskedWords, WordBatch
-from charlm.families.hlm.loss import summed
+from charlm.families.hlm.loss import summed, whole_characters
 from charlm.families.hlm.misspelled import END
 
 
@@ -27,18 +28,22 @@ class SpellingSums(NamedTuple):
     mended: jax.Array  # of these: all characters are right
     kept: jax.Array  # words that are read as they are meant
     kept_right: jax.Array  # of these: all characters are right
+    whole: jax.Array  # characters and ends, of a character that is spelled by bytes only the first
 
 
-def spelling_sums(model: nn.Module, params: Params, batch: WordBatch, dropout_key: jax.Array | None) -> SpellingSums:
+def spelling_sums(
+    model: nn.Module, params: Params, batch: WordBatch, dropout_key: jax.Array | None, by_bytes: bool = False
+) -> SpellingSums:
     """Applies an `HLMForMaskedLM` to a micro-batch [S, ...] and sums its loss and correct words.
 
     Args:
       dropout_key: random key of dropout; None: evaluation, without dropout.
+      by_bytes: whether the model's vocabulary spells unknown characters by bytes.
     """
-    return summed(model, params, batch, dropout_key, _bucket_sums)
+    return summed(model, params, batch, dropout_key, functools.partial(_bucket_sums, by_bytes=by_bytes))
 
 
-def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> SpellingSums:
+def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords, by_bytes: bool = False) -> SpellingSums:
     labels_SMC = bucket.labels_SMC[..., 1:].astype(jnp.int32)
     read_SMC = jax.vmap(lambda table, rows: table[rows])(bucket.chars_SPC, bucket.row_SM)[..., 1:].astype(jnp.int32)
     real_SMC = labels_SMC != 0
@@ -58,6 +63,7 @@ def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords) -> SpellingSums:
         mended=count(word_SM & ~same_SM & right_SM),
         kept=count(word_SM & same_SM),
         kept_right=count(word_SM & same_SM & right_SM),
+        whole=count(real_SMC & whole_characters(labels_SMC, by_bytes)),
     )
 
 
@@ -67,14 +73,14 @@ def summarize(sums: SpellingSums) -> dict[str, float]:
     Raises:
       ValueError: no word was predicted.
     """
-    nats, chars, changed, mended, kept, kept_right = (float(x) for x in sums)
+    nats, chars, changed, mended, kept, kept_right, whole = (float(x) for x in sums)
     if chars == 0:
         raise ValueError(
             "no word was predicted: too little text, or spelling.misspelled and data.mask_rate too small for it"
         )
     return {
         "loss": nats / chars,
-        "bits_per_char": nats / chars / math.log(2),
+        "bits_per_char": nats / whole / math.log(2),
         "mended": mended / max(changed, 1.0),
         "kept": kept_right / max(kept, 1.0),
     }

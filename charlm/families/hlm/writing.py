@@ -81,7 +81,7 @@ class NextWords(MaskedCharacters):
 
     def loss_sums(self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None) -> WritingSums:
         """Returns the sums of losses and right letters of a micro-batch [S, ...]."""
-        return writing_sums(self.model, params, micro_batch, dropout_key)
+        return writing_sums(self.model, params, micro_batch, dropout_key, self.data.vocab.by_bytes)
 
     def summarize(self, sums: WritingSums) -> dict[str, float]:
         """Returns loss, bits per character and accuracies."""

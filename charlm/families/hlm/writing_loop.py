@@ -12,15 +12,29 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from charlm.core.types import Array, Params
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.subword.generation import cut_tail
 from charlm.nn.rotary import KEPT
 from charlm.nn.transformer import kept_by_layers
-from charlm.text.chars import JOINED, SPACED, WORD_CLS
+from charlm.text.chars import FIRST_CHAR, JOINED, SPACED, WORD_CLS, CharVocab
 
 Variables = dict[str, Any]  # collections of flax
+
+
+class ByteRules(NamedTuple):
+    """Which bytes of UTF-8 follow which, so that whole characters are written; int32 [V] each.
+
+    Attributes:
+      more_V: how many bytes follow an id that begins a character.
+      least_V, most_V: the ids that may stand behind an id within a character, from the least to the most.
+    """
+
+    more_V: Array
+    least_V: Array
+    most_V: Array
 
 
 class WritingSettings(NamedTuple):
@@ -30,7 +44,8 @@ class WritingSettings(NamedTuple):
       max_new: int32, words to write.
       temperature, top_p: float32.
       top_k: int32.
-      letters_V: bool, True at ids of characters.
+      letters_V: bool, True at ids that may begin a character.
+      bytes: how a character goes on that is spelled by bytes; None: none is.
     """
 
     max_new: Array
@@ -38,6 +53,7 @@ class WritingSettings(NamedTuple):
     top_k: Array
     top_p: Array
     letters_V: Array
+    bytes: ByteRules | None
 
 
 class WrittenWords(NamedTuple):
@@ -59,6 +75,8 @@ class _Word(NamedTuple):
     letters_BC: jax.Array
     log_probs_BC: jax.Array
     ended_B: jax.Array
+    last_B: jax.Array  # the letter before
+    more_B: jax.Array  # bytes that its character still lacks
 
 
 class _Text(NamedTuple):
@@ -72,10 +90,40 @@ def _is_end(ids: jax.Array) -> jax.Array:
     return (ids == SPACED) | (ids == JOINED)
 
 
-def _allowed(slot: jax.Array, slots: int, settings: WritingSettings) -> jax.Array:
-    """Returns bool [V]: a word has a letter at slot 1 and an end at the last slot, and either between them."""
+def letters_of(vocab: CharVocab, size: int) -> tuple[np.ndarray, ByteRules | None]:
+    """Returns what `WritingSettings` says of the ids of a vocabulary, of which the model has `size`.
+
+    A byte that stands alone for an ASCII character may be written if that has no id of its own and is no space; the
+    rules of the other bytes are table 3-7 of the Unicode standard: no overlong form, no surrogate, at most U+10FFFF.
+    """
+    letters_V = np.zeros(size, bool)
+    letters_V[[vocab.ids[char] for char in vocab.chars]] = True
+    if not vocab.by_bytes:
+        return letters_V, None
+    more_V, least_V, most_V = np.zeros((3, size), np.int32)
+    alone = [byte for byte in range(0x21, 0x7F) if chr(byte) not in vocab.ids]
+    letters_V[FIRST_CHAR + np.array([*alone, *range(0xC2, 0xF5)])] = True
+    for more, (first, last) in enumerate([(0xC2, 0xDF), (0xE0, 0xEF), (0xF0, 0xF4)], 1):
+        more_V[FIRST_CHAR + first : FIRST_CHAR + last + 1] = more
+    least_V[:], most_V[:] = FIRST_CHAR + 0x80, FIRST_CHAR + 0xBF
+    for byte, least in ((0xE0, 0xA0), (0xF0, 0x90)):
+        least_V[FIRST_CHAR + byte] = FIRST_CHAR + least
+    for byte, most in ((0xED, 0x9F), (0xF4, 0x8F)):
+        most_V[FIRST_CHAR + byte] = FIRST_CHAR + most
+    return letters_V, ByteRules(more_V, least_V, most_V)
+
+
+def _allowed(state: _Word, slots: int, settings: WritingSettings) -> jax.Array:
+    """Returns bool [B or 1, V]: a word has a letter at slot 1 and an end at the last slot, and either between them."""
     ids_V = jnp.arange(settings.letters_V.shape[0])
-    return (settings.letters_V & (slot < slots - 1)) | (_is_end(ids_V) & (slot > 1))
+    ends_V = _is_end(ids_V) & (state.slot > 1)
+    if (rules := settings.bytes) is None:
+        return ((settings.letters_V & (state.slot < slots - 1)) | ends_V)[None]
+    begins_V = settings.letters_V & (state.slot + rules.more_V < slots - 1)
+    last_B = state.last_B
+    ids_1V = ids_V[None]
+    goes_on_BV = (ids_1V >= rules.least_V[last_B][:, None]) & (ids_1V <= rules.most_V[last_B][:, None])
+    return jnp.where(state.more_B[:, None] > 0, goes_on_BV, (begins_V | ends_V)[None])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +148,7 @@ class _Writing:
     def choose(self, state: _Word, keys_B: jax.Array, first: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Returns the next letter of each word, int32 [B], and whether it was given, bool [B]."""
         slots = self.begun_BC.shape[1]
-        logits_BV = jnp.where(_allowed(state.slot, slots, self.settings)[None], state.logits_BV, -jnp.inf)
+        logits_BV = jnp.where(_allowed(state, slots, self.settings), state.logits_BV, -jnp.inf)
         if self.greedy:
             chosen_B = jnp.argmax(logits_BV, axis=-1)
         else:
@@ -126,6 +174,9 @@ class _Writing:
             log_probs_B = jnp.take_along_axis(log_probs_BV, chosen_B[:, None], axis=-1)[:, 0]
             log_probs_B = jnp.where(state.ended_B | given_B, 0, log_probs_B)
             logits_BV, kept = self.run(state.kept, "after", chosen_B, ones_BC)
+            rules, more_B = self.settings.bytes, state.more_B
+            if rules is not None:
+                more_B = jnp.where(more_B > 0, more_B - 1, rules.more_V[chosen_B])
             return _Word(
                 state.slot + 1,
                 kept,
@@ -133,9 +184,14 @@ class _Writing:
                 state.letters_BC.at[:, state.slot].set(chosen_B),
                 state.log_probs_BC.at[:, state.slot].set(log_probs_B),
                 state.ended_B | _is_end(chosen_B),
+                chosen_B,
+                more_B,
             )
 
-        start = _Word(jnp.int32(1), kept, logits_BV, none_BC, none_BC.astype(jnp.float32), jnp.zeros(B, bool))
+        none_B = none_BC[:, 0]
+        start = _Word(
+            jnp.int32(1), kept, logits_BV, none_BC, none_BC.astype(jnp.float32), none_B != 0, none_B, none_B
+        )  # fmt: skip
         word = jax.lax.while_loop(lambda state: (state.slot < C) & ~state.ended_B.all(), letter, start)
         return word.letters_BC, word.log_probs_BC
 

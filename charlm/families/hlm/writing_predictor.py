@@ -16,12 +16,12 @@ import numpy as np
 
 from charlm.core.types import Params
 from charlm.data.batching import WordSequence, edges
-from charlm.data.forms import spaced_words
+from charlm.data.forms import spaces_behind
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import model_config
 from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.hlm.writer import HLMForNextWord
-from charlm.families.hlm.writing_loop import WritingSettings, word_writer
+from charlm.families.hlm.writing_loop import WritingSettings, letters_of, word_writer
 from charlm.families.hlm.written import predicted
 from charlm.families.predictor import Encoding, Generation, Score, checked_texts
 from charlm.families.subword.generation import check_settings, prompt_keys
@@ -157,10 +157,8 @@ class WritingPredictor(HLMPredictor):
             rows.append(np.concatenate([edges(self._slots)[0], pieces_WC[:before]]))
             ends_of_rows.append(np.array([0, *np.where(ends[:before], SPACED, JOINED)], np.int32))
             begun.append(pieces_WC[-1] if ends_inside else np.zeros(self._slots, np.uint16))
-        letters_V = np.zeros(self.config.model.vocab_size, bool)
-        letters_V[list(self.vocab.ids.values())] = True
         arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
-        settings = WritingSettings(*arrays, letters_V)
+        settings = WritingSettings(*arrays, *letters_of(self.vocab, self.config.model.vocab_size))
         ways = {"places": rounded(max_new, room), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}
         found: dict[int, Generation] = {}
         for some in of_like_length([len(rows_WC) for rows_WC in rows], batch_size):
@@ -195,15 +193,12 @@ class WritingPredictor(HLMPredictor):
         """Returns the spans of the words of a text, long ones in pieces, and for each whether a space follows."""
         spans = self._splitter.spans(text)
         spaces = [a[1] < b[0] for a, b in itertools.pairwise(spans)]
-        words, ends = spaced_words([text[a:b] for a, b in spans], [True, *spaces][: len(spans)], self._slots - 2)
-        found, at, span = [], 0, iter(spans)
-        stop = 0
-        for word in words:
-            if at >= stop:
-                at, stop = next(span)
-            found.append((at, at + len(word)))
-            at += len(word)
-        return found, ends
+        pieces = [self.vocab.cut(text[a:b], self._slots - 2) for a, b in spans]
+        found = []
+        for (at, _), of_word in zip(spans, pieces, strict=True):
+            stops = itertools.accumulate(map(len, of_word), initial=at)
+            found += itertools.pairwise(stops)
+        return found, spaces_behind(pieces, [True, *spaces][: len(spans)])
 
     def _spaced_rows(self, words: list[str], ends: list[bool]) -> np.ndarray:
         """Returns words with their ends, uint16 [W, C]; see `predicted`."""
@@ -234,7 +229,8 @@ class WritingPredictor(HLMPredictor):
         return Generation(self._text(letters_TC[new_TC]), letters_TC[new_TC].tolist(), log_probs_TC[new_TC], False)
 
     def _text(self, ids: np.ndarray) -> str:
-        return "".join(ENDS.get(i, "") if i in ENDS else self.vocab.decode([i]) for i in ids.tolist() if i)
+        runs = itertools.groupby(ids[ids != 0].tolist(), ENDS.get)  # a character may be several bytes
+        return "".join(self.vocab.decode(run) if end is None else end for end, run in runs)
 
 
 def left_padded(rows: Sequence[np.ndarray], limit: int) -> np.ndarray:

@@ -101,8 +101,23 @@ def test_the_recipe_beside_a_program_reads_as_charlm_does(run, tmp_path, slots):
 
 
 @pytest.mark.parametrize("objective", ["next_word", "spelling"])
-def test_what_spells_words_letter_by_letter_refuses_bytes(objective, tmp_path):
+def test_what_spells_words_letter_by_letter_spells_them_by_bytes_too(objective, tmp_path):
     config = new_config(tmp_path, unknown="bytes")
-    config.objective, config.model.position = objective, "rotary"
-    with pytest.raises(ValueError, match=rf"text.unknown=bytes: objective='{objective}' spells whole characters"):
+    config.objective, config.model.position, config.model.char_slots = objective, "rotary", 10
+    config.data.bucket_slots, config.train.examples = (10,), 1
+    config.spelling.noise, config.spelling.misspelled = ("swap:0.5",), 0.9
+    with on_devices(1):
+        charlm.training.train.train(config, str(tmp_path / "run"))
+    model = charlm.load(tmp_path / "run")
+    if objective == "spelling":
+        assert model.correct(f"teh {RARE} café", threshold=0.0).corrected.split()[1] == RARE
+    else:
+        assert "\ufffd" not in model.generate("the ", 9, temperature=5.0, seed=1).text
+        assert np.isfinite(model.score(f"the {RARE}").bits_per_char)
+
+
+def test_a_word_that_is_written_has_room_for_a_character_of_four_bytes(tmp_path):
+    config = new_config(tmp_path, unknown="bytes")
+    config.objective, config.model.position, config.model.char_slots = "next_word", "rotary", 5
+    with pytest.raises(ValueError, match=r"text.unknown=bytes, objective=next_word: model.char_slots=5, expected 6"):
         validate(config)

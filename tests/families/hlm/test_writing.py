@@ -10,14 +10,15 @@ from small_run import small_config
 
 from charlm.core.trees import stack
 from charlm.data.batching import BatchShape, ShardPacker, pack_all
-from charlm.data.forms import SpacedForm, rows_of, spaced_words
+from charlm.data.forms import SpacedForm, rows_of, spaces_behind
 from charlm.families.hlm.config import model_config
 from charlm.families.hlm.keys import validate
 from charlm.families.hlm.writer import HLMForNextWord
+from charlm.families.hlm.writing_loop import letters_of
 from charlm.families.hlm.writing_loss import summarize, writing_sums
 from charlm.families.hlm.writing_predictor import WritingPredictor
 from charlm.families.hlm.written import predicted
-from charlm.text.chars import JOINED, SPACED, CharVocab
+from charlm.text.chars import FIRST_CHAR, JOINED, SPACED, CharVocab
 
 VOCAB = CharVocab(sorted("abcdefghijklmnopqrstuvwxyz.,'"))
 TEXTS = ["the cat sat on a mat", "it's a bewildering town, they said.", "", "supercalifragilistic"]
@@ -74,7 +75,9 @@ def test_sentences_of_a_record_count_the_pieces_of_long_words():
     words, spaces = ["a", "bewildering", "cat", "sat"], [True] * 4
     record, _ = SpacedForm(VOCAB.to_dict(), 8, "none").start().record([2, 2], words, spaces)
     assert record.sentences.tolist() == [3, 2]
-    assert spaced_words(words, spaces, 6)[0] == ["a", "bewild", "ering", "cat", "sat"]
+    assert spaces_behind([["a"], ["bewild", "ering"], ["cat"], ["sat"]], [True, True, False, True]) == [
+        True, False, False, True, True
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("local", [0, 3])
@@ -205,6 +208,73 @@ def test_without_a_cache_of_words_the_same_is_written(writer, tmp_path):
     other = WritingPredictor(writer.config, VOCAB, writer._params)
     other.cache = None
     assert other.generate(TEXTS[:2], 3)[0].text == writer.generate(TEXTS[:2], 3)[0].text
+
+
+BYTES = CharVocab(sorted("abcdefghinorstu.,"), by_bytes=True)
+RARE = "naïve ξενοδοχείο 語国🙂 zoo"  # the bytes of "z" and "v" are ASCII's
+
+
+@pytest.fixture(scope="module")
+def byte_writer(tmp_path_factory):
+    config = new_config(tmp_path_factory.mktemp("bytes"), vocab_size=BYTES.size)
+    config.text.unknown = "bytes"
+    return WritingPredictor(config, BYTES, new_model(config)[1])
+
+
+def test_long_words_of_bytes_are_cut_between_characters(byte_writer):
+    (score,) = byte_writer.score([RARE])
+    assert score.pieces == ["naïve", "ξεν", "οδο", "χεί", "ο", "語", "国", "🙂", "zoo"]
+    assert [RARE[a:b] for a, b in score.offsets] == score.pieces
+    assert score.chars == len(RARE) + 1
+    words, spaces = ["naïve", "ξενοδοχείο", "語", "国", "🙂", "zoo"], [True, True, True, False, False, True]
+    record, _ = SpacedForm(BYTES.to_dict(), 8, "none").start().record([2, 4], words, spaces)
+    assert record.sentences.tolist() == [5, 4]
+    own = pack_all([predicted(rows_of(record, 8))], 16, (8,))
+    sums = writing_sums(byte_writer._model, byte_writer._params, own, None, by_bytes=True)
+    assert float(sums.chars) == score.chars
+    assert float(sums.letters) == 6 + 20 + 3 + 3 + 4 + 3 + 9  # a byte or letter each, and the end of each piece
+    assert summarize(sums)["bits_per_char"] == pytest.approx(score.bits_per_char, rel=1e-4)
+    assert byte_writer.texts_of(own) == [RARE + " "]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0, 30.0])
+def test_only_whole_characters_are_written(byte_writer, temperature):
+    """At a high temperature all bytes are about as likely, so that without rules most would be no UTF-8."""
+    found = byte_writer.generate(["", "the ", "国"] * 11, 9, temperature=temperature, seed=3)
+    text = "".join(one.text for one in found)
+    assert "\ufffd" not in text
+    assert "[" not in text or temperature  # a bracket is a byte that may stand alone
+    assert [word for one in found for word in one.text.split()]
+    if temperature == 30.0:
+        codes = {len(char.encode()) for char in text}
+        assert codes == {1, 2, 3, 4}
+        assert all(char == " " or char.isprintable() for char in text if char.isascii())
+    for one in found:
+        letters = sum(i not in (SPACED, JOINED) for i in one.ids)
+        assert letters == sum(len(BYTES.encode_word(word)) for word in one.text.split(" "))
+
+
+@pytest.mark.parametrize("byte", range(256))
+def test_bytes_that_may_be_written_are_those_of_utf8(byte):
+    """Each byte that begins a character, with the least and the most behind it, is decoded; no other begins one."""
+    letters_V, rules = letters_of(BYTES, BYTES.size)
+    lead = FIRST_CHAR + byte
+    ends = []
+    for edge_V in (rules.least_V, rules.most_V):
+        others = [edge_V[lead]] + [edge_V[FIRST_CHAR + 0x80]] * 2
+        ends.append(bytes([byte, *(int(one) - FIRST_CHAR for one in others)])[: 1 + rules.more_V[lead]])
+    if byte < 0x80:
+        char = chr(byte)
+        assert letters_V[lead] == (char.isprintable() and char != " " and char not in BYTES.ids)
+    elif letters_V[lead]:
+        assert [len(one.decode()) for one in ends] == [1, 1]
+        below, above = (int.from_bytes(one[1:2], "big") for one in ends)
+        for other in (below - 1, above + 1):
+            with pytest.raises(UnicodeDecodeError):
+                bytes([byte, other, *ends[0][2:]]).decode()
+    else:
+        with pytest.raises(UnicodeDecodeError):
+            bytes([byte, 0x80, 0x80, 0x80]).decode()
 
 
 @pytest.mark.parametrize(
