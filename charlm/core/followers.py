@@ -22,7 +22,8 @@ import jax
 
 from charlm.core import hosts
 from charlm.core.local_paths import check_path, is_address
-from charlm.core.mirror import FolderLock, Mirror, local_folder, mirrored, whole_files
+from charlm.core.mirror import Mirror, mirrored
+from charlm.core.mirror_files import FolderLock, local_folder, whole_files
 from charlm.core.stores import Store, in_parallel, newest_alone
 from charlm.core.types import Json
 

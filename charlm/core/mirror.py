@@ -14,14 +14,14 @@ When a run starts, it copies the store's state to its local folder, unless this 
 store; then the local folder is as new or newer. The object `MARK` identifies the last writer. A run that finds the mark
 of another writer stops copying, is stopped as by SIGTERM, and ends with an error.
 
+`charlm.core.mirror_files` says what a workdir consists of.
+
 For a run of several processes, see `charlm.core.followers`.
 """
 
 from __future__ import annotations
 
 import _thread
-import fcntl
-import hashlib
 import json
 import logging
 import os
@@ -33,35 +33,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from charlm.core.durable import TEMPORARY, write_json
-from charlm.core.files import default_cache_dir
+from charlm.core.durable import write_json
 from charlm.core.local_paths import check_path, is_address
+from charlm.core.mirror_files import (
+    MARK,
+    FolderLock,
+    State,
+    Unit,
+    is_growing,
+    local_folder,
+    state_of,
+    units_of,
+    whole_files,
+)
 from charlm.core.reading import loads, read_json
 from charlm.core.stores import WHOLE, Store, in_parallel
 
 log = logging.getLogger("charlm")
 
-MARK = ".charlm-mirror.json"
 POLL_SECONDS = 2.0  # time between two looks at the folder
 SETTLE_SECONDS = 2.0  # a file or checkpoint that changed more recently may change again, and is copied later
 GROWING_SECONDS = 60.0  # time between two copies of files that only grow, if nothing else changed
 AGAIN_SECONDS = 30.0  # time until the next try after a failure
 LARGE = 64 << 20  # bytes; larger files are copied one by one, because each is held in memory
-
-_GROWING = (".jsonl", ".txt")
-_EVENTS = "tensorboard"
-_ORBAX = ".orbax-checkpoint-tmp"  # in names of what orbax has not finished
-_PROBES = (".writable.", ".shared.")
-
-
-class State(NamedTuple):
-    """Size of a file in bytes and time of its last change in ns: equal for a file that did not change."""
-
-    size: int
-    changed: int
 
 
 @contextmanager
@@ -183,7 +178,7 @@ class Mirror:
             self.folder.rename(aside)
             log.warning("%s was written from elsewhere and is taken over; what was here is in %s", store.address, aside)
         whole.replace(self.folder)
-        self._copied, self._mark = {name: _state(self.folder / name) for name in names}, mark
+        self._copied, self._mark = {name: state_of(self.folder / name) for name in names}, mark
         self._write_notes(mark)
 
     def _is_kept(self) -> bool:
@@ -269,7 +264,7 @@ class Mirror:
             self._copy_all(last)
 
     def _copy_all(self, last: bool) -> None:
-        units = self._units()
+        units = units_of(self.folder)
         changed = [unit for unit in units if self._differs(unit)]
         now = time.time_ns()
         finished = [unit for unit in changed if not unit.growing]
@@ -295,23 +290,6 @@ class Mirror:
             self._set_mark()
         finally:
             self._write_notes(self._mark)
-
-    def _units(self) -> list[Unit]:
-        """Returns the units of copying: each checkpoint, and every file outside of checkpoints."""
-        files: dict[str, State] = {}
-        for folder, _, names in os.walk(self.folder):
-            for path in (Path(folder, name) for name in names):
-                name = path.relative_to(self.folder).as_posix()
-                if _is_unfinished(name):
-                    continue
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    files[name] = _state(path)
-        whole = {name.removesuffix(f"/{WHOLE}") for name in files if name.endswith(f"/{WHOLE}")}
-        units: dict[str, dict[str, State]] = {}
-        for name, state in files.items():
-            above = (str(parent) for parent in reversed(PurePosixPath(name).parents))
-            units.setdefault(next((one for one in above if one in whole), name), {})[name] = state
-        return [Unit(name, files) for name, files in units.items()]
 
     def _differs(self, unit: Unit) -> bool:
         return any(self._copied.get(name) != state for name, state in unit.files.items())
@@ -342,7 +320,7 @@ class Mirror:
         except FileNotFoundError:
             return
         with suppress(FileNotFoundError):
-            if _is_growing(name) or _state(path) == state:  # lines added since are copied the next time
+            if is_growing(name) or state_of(path) == state:  # lines added since are copied the next time
                 self._copied[name] = state
                 return
         self._copied[name] = State(-1, 0)  # the object is overwritten or removed the next time
@@ -367,83 +345,9 @@ class Taken(ValueError):
     """Raised when another run writes to the workdir."""
 
 
-class Unit:
-    """A file, or a checkpoint with all its files.
-
-    Attributes:
-      name: the file, or the folder of the checkpoint.
-      files: the state of each file, by name.
-      changed: time of the latest change, in ns.
-      growing: whether this is a file that only grows.
-    """
-
-    def __init__(self, name: str, files: dict[str, State]) -> None:
-        self.name, self.files = name, files
-        self.changed = max(state.changed for state in files.values())
-        self.growing = name in files and _is_growing(name)
-
-
-def _is_growing(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.suffix in _GROWING or _EVENTS in path.parts
-
-
-def _is_unfinished(name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    marked = any(part.endswith(TEMPORARY) or _ORBAX in part for part in parts)
-    return marked or parts[-1].startswith(_PROBES) or name == MARK
-
-
-def _state(path: Path) -> State:
-    stat = path.stat()
-    return State(stat.st_size, stat.st_mtime_ns)
-
-
 def _mark_of(content: bytes | None) -> str:
     """Returns the mark in the content of `MARK`, or "" if the object does not exist."""
     if content is None:
         return ""
     found = loads(content)
     return str(found["mark"]) if isinstance(found, dict) and "mark" in found else ""
-
-
-class FolderLock:
-    """Locks the local folder of a workdir against other processes of this machine.
-
-    Raises:
-      ValueError: another process holds the lock.
-    """
-
-    def __init__(self, folder: Path, store: Store) -> None:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(folder.with_name(f"{folder.name}.lock"), os.O_CREAT | os.O_RDWR)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._file)
-            raise ValueError(f"--workdir={store.address}: another process is training there") from None
-
-    def release(self) -> None:
-        """Releases the lock."""
-        os.close(self._file)
-
-
-def local_folder(store: Store, root: str = "") -> Path:
-    """Returns the local folder of a workdir in a store; `root` as in `Mirror`."""
-    name = f"{PurePosixPath(store.address).name}-{hashlib.sha256(store.address.encode()).hexdigest()[:12]}"
-    return Path(root or Path(default_cache_dir(), "workdirs")) / name
-
-
-def whole_files(names: list[str]) -> list[str]:
-    """Returns the names of a workdir's objects without `MARK` and the files of incomplete checkpoints.
-
-    The folder of a checkpoint is named by its step, a number.
-    """
-    whole = {name.removesuffix(f"/{WHOLE}") for name in names if name.endswith(f"/{WHOLE}")}
-
-    def counts(name: str) -> bool:
-        above = [str(parent) for parent in PurePosixPath(name).parents]
-        steps = [folder for folder in above if PurePosixPath(folder).name.isdigit()]
-        return not steps or any(folder in whole for folder in above)
-
-    return [name for name in names if name != MARK and counts(name)]

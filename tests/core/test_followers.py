@@ -14,7 +14,8 @@ from charlm.core import followers, hosts
 from charlm.core import mirror as mirrors
 from charlm.core.durable import write_text
 from charlm.core.followers import Follower, Leader
-from charlm.core.mirror import MARK, Mirror
+from charlm.core.mirror import Mirror
+from charlm.core.mirror_files import MARK
 from charlm.core.stores import Store
 
 

@@ -16,7 +16,8 @@ from object_stores import BUCKET
 
 from charlm.core import mirror as mirrors
 from charlm.core.durable import replacing, write_text
-from charlm.core.mirror import MARK, Mirror, mirrored
+from charlm.core.mirror import Mirror, mirrored
+from charlm.core.mirror_files import MARK
 from charlm.core.stores import Store
 
 ADDRESS = f"s3://{BUCKET}/runs/hlm"

@@ -28,6 +28,7 @@ from charlm.config import flatten, load_config_file, to_json
 from charlm.core import checkpoint as checkpoints
 from charlm.core import mirror
 from charlm.core.mirror import Mirror, mirrored
+from charlm.core.mirror_files import MARK
 from charlm.core.sharding import path_name
 from charlm.core.stores import Store
 from charlm.finetune.run import fine_tune
@@ -97,7 +98,7 @@ def test_when_a_machine_vanishes_another_goes_on(trained, objects, tmp_path, mon
     assert metrics_without_timings(Path(folder)) == metrics_without_timings(trained.workdir)
     there = {name.removeprefix("runs/hlm/") for name in objects.now if name.startswith("runs/hlm/")}
     here = {path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file()}
-    assert there == here | {mirror.MARK}
+    assert there == here | {MARK}
 
 
 @pytest.mark.slow
