@@ -199,10 +199,12 @@ class Model(Labelling):
           batch_size: texts that are read at a time; None: the model's.
 
         Raises:
-          ValueError: the model does not have this unit; there is no such prompt, or it is given without `normalize`; or
-            the model's files are damaged or ask for what charlm cannot do.
+          ValueError: the model does not have this unit; there is no such prompt, or it is given without `normalize`; the
+            model's files are damaged or ask for what charlm cannot do; or an argument is wrong.
         """
         size = self.batch_size if batch_size is None else batch_size
+        if normalize not in (None, False, True):
+            raise ValueError(f"encode: normalize={normalize!r}, expected True or False")
         if normalize is not None:
             return self._sentences(texts, normalize, prompt, prompt_name, size)
         if prompt is not None or prompt_name is not None:
@@ -244,7 +246,8 @@ class Model(Labelling):
         Args:
           texts: texts with "[MASK]", or "[MASK:5]" for a word of five characters.
           top: number of words for each gap.
-          words: the words to choose from; None: those that lie beside the model, or all that it can write.
+          words: the words to choose from; None: those that lie beside the model, or all that it can write. A gap that
+            none of them fits has no words.
 
         Raises:
           ValueError: the model fills no gaps, a text has none, or an argument is wrong.

@@ -219,6 +219,11 @@ def test_what_is_no_text_is_refused(hlm, given, message):
             ask(given)
 
 
+def test_whether_vectors_are_normalised_is_true_or_false(hlm):
+    with pytest.raises(ValueError, match="encode: normalize='no', expected True or False"):
+        hlm.encode(TEXTS, normalize="no")
+
+
 def test_what_names_no_model_or_noise_is_refused():
     with pytest.raises(ValueError, match="load: expected the name or folder of a model, got 'None'"):
         charlm.load(None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import ml_collections
@@ -32,6 +32,14 @@ from charlm.text.chars import JOINED, SPACED, CharVocab
 
 ENDS = {SPACED: " ", JOINED: ""}
 HEAD_POSITIONS = 2048  # most words whose letters are predicted at once: 160 MiB of logits with 20 slots and 1,024 ids
+
+
+class _Prompt(NamedTuple):
+    """A prompt: [CLS] and its whole words, their ends, and the letters of a word that it only begins (0: of none)."""
+
+    rows_WC: np.ndarray
+    ends_W: np.ndarray
+    begun_C: np.ndarray
 
 
 class WritingPredictor(HLMPredictor):
@@ -143,35 +151,39 @@ class WritingPredictor(HLMPredictor):
         check_settings(max_new, temperature, top_k, top_p)
         keys = prompt_keys(prompts, seed)
         room = self._max_words - 1  # beside [CLS]
-        rows, ends_of_rows, begun = [], [], []
-        for prompt in prompts:
-            spans, ends = self._pieces(prompt)
-            pieces_WC = self._rows([prompt[a:b] for a, b in spans])
-            ends_inside = bool(spans) and spans[-1][1] == len(prompt)
-            before = len(spans) - ends_inside
-            if before + max_new > room:
-                raise ValueError(
-                    f"max_new={max_new}: the model has room for {room} words, of which the prompt {prompt[:40]!r} "
-                    f"takes {before}"
-                )
-            rows.append(np.concatenate([edges(self._slots)[0], pieces_WC[:before]]))
-            ends_of_rows.append(np.array([0, *np.where(ends[:before], SPACED, JOINED)], np.int32))
-            begun.append(pieces_WC[-1] if ends_inside else np.zeros(self._slots, np.uint16))
+        read = [self._prompt(prompt, room, max_new) for prompt in prompts]
         arrays = (np.int32(max_new), np.float32(temperature), np.int32(top_k), np.float32(top_p))
         settings = WritingSettings(*arrays, *letters_of(self.vocab, self.config.model.vocab_size))
         ways = {"places": rounded(max_new, room), "greedy": temperature == 0, "cut": top_k > 0 or top_p < 1}
         found: dict[int, Generation] = {}
-        for some in of_like_length([len(rows_WC) for rows_WC in rows], batch_size):
+        for some in of_like_length([len(one.rows_WC) for one in read], batch_size):
             filled = np.resize(some, 1 << (len(some) - 1).bit_length())  # few sizes to compile for
-            chars_BWC = left_padded([rows[n] for n in filled], self._max_words)
-            ends_BW = left_padded([ends_of_rows[n] for n in filled], self._max_words)
-            words_BWD, begun_BC = self._vectors(chars_BWC), np.stack([begun[n] for n in filled]).astype(np.int32)
-            read = words_BWD, ends_BW, chars_BWC[..., 0] != 0
-            written = self._write(self._params, *read, begun_BC, keys[filled], settings, **ways)
+            chars_BWC = left_padded([read[n].rows_WC for n in filled], self._max_words)
+            ends_BW = left_padded([read[n].ends_W for n in filled], self._max_words)
+            begun_BC = np.stack([read[n].begun_C for n in filled]).astype(np.int32)
+            before = self._vectors(chars_BWC), ends_BW, chars_BWC[..., 0] != 0
+            written = self._write(self._params, *before, begun_BC, keys[filled], settings, **ways)
             letters_BTC, log_probs_BTC = jax.device_get(written)
             for b, n in enumerate(some):
-                found[n] = self._generation(letters_BTC[b, :max_new], log_probs_BTC[b, :max_new], begun[n])
-        return [found[n] for n in range(len(rows))]
+                found[n] = self._generation(letters_BTC[b, :max_new], log_probs_BTC[b, :max_new], read[n].begun_C)
+        return [found[n] for n in range(len(read))]
+
+    def _prompt(self, prompt: str, room: int, max_new: int) -> _Prompt:
+        """Returns a prompt as it is read; raises ValueError if it leaves no room for `max_new` words."""
+        spans, ends = self._pieces(prompt)
+        pieces_WC = self._rows([prompt[a:b] for a, b in spans])
+        ends_inside = bool(spans) and spans[-1][1] == len(prompt)
+        before = len(spans) - ends_inside
+        if before + max_new > room:
+            raise ValueError(
+                f"max_new={max_new}: the model has room for {room} words, of which the prompt {prompt[:40]!r} "
+                f"takes {before}"
+            )
+        return _Prompt(
+            np.concatenate([edges(self._slots)[0], pieces_WC[:before]]),
+            np.array([0, *np.where(ends[:before], SPACED, JOINED)], np.int32),
+            pieces_WC[-1] if ends_inside else np.zeros(self._slots, np.uint16),
+        )
 
     def texts_of(self, batch: WordBatch) -> list[str]:
         """Returns the texts of a host batch [1, ...] in which all words are predicted."""
