@@ -199,8 +199,8 @@ class Model(Labelling):
           batch_size: texts that are read at a time; None: the model's.
 
         Raises:
-          ValueError: the model does not have this unit; there is no such prompt, or it is given without `normalize`; the
-            model's files are damaged or ask for what charlm cannot do; or an argument is wrong.
+          ValueError: the model does not have this unit; there is no such prompt, or it is given without `normalize`;
+            the model's files are damaged or ask for what charlm cannot do; or an argument is wrong.
         """
         size = self.batch_size if batch_size is None else batch_size
         if normalize not in (None, False, True):

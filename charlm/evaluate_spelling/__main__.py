@@ -6,8 +6,10 @@
 
 The first puts listed misspellings into half of the sentences; the others stay clean. Only misspellings of words that
 training keeps apart (spelling.heldout_words) are used. The second reads misspellings as people wrote them, from a
-CoNLL-U file with CorrectForm in MISC. The folder gets report.md, report.json and sentences.md: precision, recall and
-F0.5 of corrections, false alarms in a thousand right words and sentences a second, with intervals by sentence.
+CoNLL-U file with CorrectForm in MISC. --rewritten reads them from sentences with rewrites by other people, as JFLEG has
+them: a word counts as misspelled if most rewrites have the same other one there, and none of them it. The folder gets
+report.md, report.json and sentences.md: precision, recall and F0.5 of corrections, false alarms in a thousand right
+words and sentences a second, with intervals by sentence.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", nargs="+", default=[], metavar="FILE", help="text without misspellings, as data.train reads it")
     add("--lists", nargs="+", default=[], metavar="FILE", help="lists of misspellings that are put into --data")
     add("--typos", nargs="+", default=[], metavar="FILE", help="CoNLL-U files with CorrectForm, misspelled as written")
+    rewritten = "a file of sentences, a line each, and one or more files of rewrites of them, line by line"
+    add("--rewritten", nargs="+", default=[], metavar="FILE", help=rewritten)
     add("--rivals", nargs="+", default=[], metavar="NAME", help="other systems, see below")
     add("--words", default="", metavar="FILE", help="further known words of the models: a word and its count a line")
     add("--threshold", nargs="+", type=float, default=[THRESHOLD], metavar="P", help=f"of the models {usual}")

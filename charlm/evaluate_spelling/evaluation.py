@@ -15,6 +15,7 @@ from charlm.core.types import JsonObject
 from charlm.evaluate_spelling.data import Example, misspelled, read_typos, sentences_of
 from charlm.evaluate_spelling.measure import Measured, differences, run, summary, warm
 from charlm.evaluate_spelling.report import shown_sentences, write_report
+from charlm.evaluate_spelling.rewritten import read_rewritten
 from charlm.evaluate_spelling.settings import RIVALS, SpellingSettings
 from charlm.evaluate_spelling.systems import AsItIs, Model, OfTexts, OfWords, System
 from charlm.families.corrections import counted_words
@@ -104,6 +105,9 @@ def sets_of(settings: SpellingSettings) -> Iterator[tuple[str, str, list[Example
         yield _described("Listed misspellings in real text", misspelled(sentences, listed, *how), settings.data)
     for path in settings.typos:
         yield _described("Misspellings as they were written", read_typos(path), [path])
+    if settings.rewritten:
+        path, *rewrites = settings.rewritten
+        yield _described("Misspellings that most rewrites mend", read_rewritten(path, rewrites), [path])
 
 
 def _described(name: str, examples: list[Example], files: list[str]) -> tuple[str, str, list[Example]]:

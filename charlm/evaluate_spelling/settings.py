@@ -23,6 +23,7 @@ class SpellingSettings:
     data: list[str]
     lists: list[str]
     typos: list[str]
+    rewritten: list[str]
     rivals: list[str]
     words: str
     threshold: list[float]
@@ -39,8 +40,13 @@ class SpellingSettings:
 
     def __post_init__(self) -> None:
         """Checks the options; raises a ValueError that names the wrong one."""
-        if not (self.data or self.typos):
-            raise ValueError("expected --data FILE with --lists FILE, or --typos FILE: the sentences to correct")
+        if not (self.data or self.typos or self.rewritten):
+            raise ValueError(
+                "expected --data FILE with --lists FILE, --typos FILE, or --rewritten FILE REWRITE: the sentences to "
+                "correct"
+            )
+        if len(self.rewritten) == 1:
+            raise ValueError(f"--rewritten {self.rewritten[0]}: expected a file and one or more rewrites of it")
         if bool(self.data) != bool(self.lists):
             given, other = ("--data", "--lists") if self.data else ("--lists", "--data")
             raise ValueError(f"{given} without {other}: the misspellings of --lists are put into the text of --data")
@@ -52,7 +58,7 @@ class SpellingSettings:
         for name, least in (("sentences", 0), ("seed", 0), ("samples", 1), ("batch_size", 1)):
             if (value := getattr(self, name)) < least:
                 raise ValueError(f"--{name.replace('_', '-')}={value}: expected at least {least}")
-        for option in ("lists", "typos"):
+        for option in ("lists", "typos", "rewritten"):
             for path in getattr(self, option):
                 if not Path(path).is_file():
                     raise ValueError(f"--{option}: there is no file {path!r}")

@@ -10,6 +10,7 @@ import pytest
 from charlm.evaluate_spelling.__main__ import main
 from charlm.evaluate_spelling.data import Example, misspelled, read_typos, sentences_of
 from charlm.evaluate_spelling.measure import counts_of, scores
+from charlm.evaluate_spelling.rewritten import read_rewritten
 from charlm.text.noise.edits import Edit
 from charlm.text.noise.mixture import parted
 
@@ -92,6 +93,41 @@ def test_a_file_that_is_no_conllu_is_named_with_the_line(tmp_path, content, mess
         read_typos(str(tmp_path / "bad.conllu"))
 
 
+@pytest.fixture
+def rewritten(tmp_path):
+    """A file of sentences as they were written, and three of rewrites."""
+    texts = {
+        "src": "the peple has a cat .\n\nI thinked they are intwerested in it\nteh END\n",
+        "r0": "the people have a cat .\n\nI thought they are interested in this\nThe end\n",
+        "r1": "The people have one cat .\n\nI think that they are interested in it\nteh end\n",
+        "r2": "the people has a cat .\n\nI thought they were intrigued by it\nteh end\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def test_what_most_rewrites_mend_is_misspelled_and_grammar_does_not_count(rewritten):
+    found = read_rewritten(*paths_of(rewritten))
+    assert [one.text for one in found] == ["the peple has a cat .", "I thinked they are intwerested in it", "teh END"]
+    # "has" is a word of a rewrite; "thinked" is none, and two of three put "thought"; "are" and "it" are kept by two.
+    assert found[0].meant == ("the", "people", None, "a", "cat", ".")
+    assert found[1].meant == ("I", "thought", "they", "are", "interested", "in", "it")
+    assert found[2].meant == ("teh", None)  # most keep the first; the second has another case alone
+    assert found[1].read == found[1].text.split()
+    assert found[0].clean == "the people has a cat ."
+
+
+def paths_of(folder):
+    return str(folder / "src"), [str(folder / name) for name in ("r0", "r1", "r2")]
+
+
+def test_rewrites_of_other_lines_are_named(rewritten):
+    (rewritten / "r1").write_text("one line\n")
+    with pytest.raises(ValueError, match=r"r1: 1 lines, expected a rewrite of each of the 4 of \S*src"):
+        read_rewritten(*paths_of(rewritten))
+
+
 EXAMPLE = Example("teh cat sta on", ((0, 3), (4, 7), (8, 11), (12, 14)), ("the", "cat", "sat", "on"))
 
 
@@ -119,15 +155,18 @@ def test_scores_of_sums():
     np.testing.assert_allclose(found["false_alarms"], [2, 0])
 
 
-def test_the_command_writes_a_report(files):
+def test_the_command_writes_a_report(files, rewritten):
     pytest.importorskip("symspellpy")
     told = ["--data", f"{files}/text.txt", "--lists", f"{files}/list.txt", "--heldout-words", "1", "--rate", "1"]
     told += ["--clean", "0", "--typos", f"{files}/typos.conllu", "--rivals", "symspell", "--samples", "20"]
+    source, rewrites = paths_of(rewritten)
+    told += ["--rewritten", source, *rewrites]
     assert main([*told, "--out", f"{files}/out"]) == 0
     results = json.loads((files / "out" / "report.json").read_text())
     assert [one["name"] for one in results["sets"]] == [
         "Listed misspellings in real text",
         "Misspellings as they were written",
+        "Misspellings that most rewrites mend",
     ]
     for one in results["sets"]:
         assert [of["system"] for of in one["systems"]] == ["as it is", "symspell", "symspell by word"]
@@ -141,7 +180,9 @@ def test_the_command_writes_a_report(files):
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ([], "expected --data FILE with --lists FILE, or --typos FILE"),
+        ([], "expected --data FILE with --lists FILE, --typos FILE, or --rewritten FILE REWRITE"),
+        (["--rewritten", "{typos}"], "expected a file and one or more rewrites of it"),
+        (["--rewritten", "{typos}", "none.txt"], "--rewritten: there is no file"),
         (["--data", "a"], "--data without --lists"),
         (["--typos", "none.conllu"], "--typos: there is no file"),
         (["--typos", "{typos}", "--rate", "2"], "--rate=2.0: expected a share"),
