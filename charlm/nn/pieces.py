@@ -29,9 +29,12 @@ class PieceTable:
     Attributes:
       size: number of pieces.
       longest: ids of the longest piece; 0: there is none.
+      codes: uint32 [2, size], the hashes in ascending order; rows: int32 [size], the pieces they belong to.
+      factors: of the polynomials.
+      sharing: most pieces of one first hash, 1 or 2.
     """
 
-    __slots__ = ("_digest", "codes", "factors", "longest", "rows", "size")
+    __slots__ = ("_digest", "codes", "factors", "longest", "rows", "sharing", "size")
 
     def __init__(self, pieces: Sequence[Sequence[int]]) -> None:
         """Takes the ids of each piece, all above 0; ValueError for an empty piece, or one that is there twice."""
@@ -43,16 +46,18 @@ class PieceTable:
         for row, piece in zip(ids, kept, strict=True):
             row[self.longest - len(piece) :] = piece  # behind zeros, which change no polynomial
         self._digest = hashlib.sha256(repr(ids.shape).encode() + ids.tobytes()).digest()
-        # The first hash must differ between all pieces, since they are searched by it.
+        # Pieces are searched by the first hash, which a few of a large vocabulary share in pairs.
         for number in range(_TRIES):
             self.factors = (FACTORS[0] * (2 * number + 1) % 2**32, FACTORS[1])
-            first, second = (_polynomials(ids, factor) for factor in self.factors)
-            order = np.argsort(first, kind="stable")
-            if (np.diff(first[order]) > 0).all():
+            codes = np.stack([_polynomials(ids, factor) for factor in self.factors])
+            order = np.lexsort(codes[::-1])
+            first, second = codes[:, order]
+            again = first[1:] == first[:-1]
+            if not (again[1:] & again[:-1]).any() and not (again & (second[1:] == second[:-1])).any():
                 break
         else:
-            raise ValueError(f"{self.size} pieces are too many to tell apart by a hash of 32 bits")
-        self.codes, self.rows = np.stack([first, second])[:, order], order.astype(np.int32)
+            raise ValueError(f"{self.size:,} pieces cannot be told apart by their hashes")
+        self.codes, self.rows, self.sharing = codes[:, order], order.astype(np.int32), 1 + int(again.any())
 
     def __bool__(self) -> bool:
         return self.size > 0
@@ -101,7 +106,8 @@ def piece_rows(chars: jax.Array, pieces: PieceTable) -> tuple[jax.Array, jax.Arr
             for code, factor in zip(codes, pieces.factors, strict=True)
         ]
         whole &= before != 0
-        place = jnp.minimum(jnp.searchsorted(sought[0], codes[0]), last)
-        same = whole & (sought[0][place] == codes[0]) & (sought[1][place] == codes[1])
-        found, there = jnp.where(same, jnp.asarray(pieces.rows)[place], found), there | same
+        first = jnp.searchsorted(sought[0], codes[0])
+        for place in (jnp.minimum(first + nth, last) for nth in range(pieces.sharing)):
+            same = whole & (sought[0][place] == codes[0]) & (sought[1][place] == codes[1])
+            found, there = jnp.where(same, jnp.asarray(pieces.rows)[place], found), there | same
     return found, there

@@ -55,23 +55,29 @@ def test_the_longest_piece_is_found_at_every_slot_and_nothing_else(letters, long
 
 
 def test_as_many_pieces_as_a_large_vocabulary_has_are_told_apart():
+    """Of 250,000 pieces some seven pairs share a hash of 32 bits."""
     rng = np.random.default_rng(3)
-    kept = list(dict.fromkeys(map(tuple, rng.integers(8, 1000, (120_000, 4)).tolist())))
+    kept = list(dict.fromkeys(map(tuple, rng.integers(8, 1000, (250_000, 4)).tolist())))
     table = PieceTable(kept)
-    assert (np.diff(table.codes[0].astype(np.int64)) > 0).all()
-    asked = rng.permutation(len(kept))[:500]
+    assert table.sharing == 2
+    (first,) = np.nonzero(np.diff(table.codes[0].astype(np.int64)) == 0)
+    shared = table.rows[np.concatenate([first, first + 1])]
+    asked = np.concatenate([rng.permutation(len(kept))[:500], shared])
     rows, there = piece_rows(np.array([kept[number] for number in asked]), table)
     np.testing.assert_array_equal(np.asarray(rows)[:, 3], asked)
     assert np.asarray(there)[:, 3].all()
 
 
-def test_pieces_that_share_a_hash_get_other_factors():
-    pair = [(356, 100), (100, 100 + 256 * FACTORS[0] % 2**32)]  # the second ids undo what the first differ by
-    table = PieceTable(pair)
-    assert table.factors[0] != FACTORS[0]
-    rows, there = piece_rows(np.array(pair), table)
-    assert np.asarray(rows)[:, 1].tolist() == [0, 1]
-    assert np.asarray(there).tolist() == [[False, True]] * 2
+@pytest.mark.parametrize("count", [2, 3])
+def test_pieces_that_share_a_hash_are_told_apart(count):
+    """The second id of each undoes what the first one adds, so their first hashes are the same."""
+    kept = [(100 + 256 * n, (100 - 256 * n * FACTORS[0]) % 2**32) for n in range(count)]
+    table = PieceTable(kept)
+    assert table.sharing == (2 if count == 2 else 1)
+    assert (table.factors[0] == FACTORS[0]) == (count == 2)  # three of one hash: other factors are tried
+    rows, there = piece_rows(np.array(kept), table)
+    assert np.asarray(rows)[:, 1].tolist() == [*range(count)]
+    assert np.asarray(there).tolist() == [[False, True]] * count
 
 
 def test_equal_pieces_are_equal_tables():
