@@ -3,6 +3,8 @@
     python -m charlm.evaluate_spelling --models runs/speller --data wiki.txt --lists wikipedia.dat codespell.txt \\
         --rivals symspell hunspell aspell --out runs/spelling
     python -m charlm.evaluate_spelling --models runs/speller --typos en_ewt-ud-dev.conllu --out runs/written
+    python -m charlm.evaluate_spelling --models runs/speller --fit --data news.txt --lists wikipedia.dat \\
+        --out runs/fitted
 
 The first puts listed misspellings into half of the sentences; the others stay clean. Only misspellings of words that
 training keeps apart (spelling.heldout_words) are used. The second reads misspellings as people wrote them, from a
@@ -10,6 +12,10 @@ CoNLL-U file with CorrectForm in MISC. --rewritten reads them from sentences wit
 them: a word counts as misspelled if most rewrites have the same other one there, and none of them it. The folder gets
 report.md, report.json and sentences.md: precision, recall and F0.5 of corrections, false alarms in a thousand right
 words and sentences a second, with intervals by sentence.
+
+--fit changes nothing that the model has learned, only how its probabilities, the frequency of words and the cost of
+typing errors are weighed. It takes misspellings of words that neither training nor an evaluation uses; text and
+sentences should be others than those that are evaluated on.
 """
 
 from __future__ import annotations
@@ -54,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, default=0, help=f"of the misspellings {usual}")
     add("--samples", type=int, default=1000, help=f"number of resamples for each interval {usual}")
     add("--batch-size", type=int, default=32, help=f"sentences that a model reads at a time {usual}")
-    add("--out", required=True, metavar="FOLDER", help="folder of the report")
+    fit = "write a copy of the model to --out, whose weights of candidates fit these sentences, instead of a report"
+    add("--fit", action="store_true", help=fit)
+    add("--out", required=True, metavar="FOLDER", help="folder of the report, or of the fitted model")
     return parser
 
 
@@ -69,9 +77,15 @@ def main(argv: list[str] | None = None) -> int:
 def _run(options: JsonObject) -> int:
     check_options(options, texts=("rivals", "command"), needed=("out",), stored=("models",))
     settings = SpellingSettings(**options)
-    from charlm.evaluate_spelling.evaluation import evaluate  # imported late, so that --help needs no JAX
+    # imported late, so that --help needs no JAX
+    from charlm.evaluate_spelling.evaluation import evaluate
+    from charlm.evaluate_spelling.fitting import fit
 
     start_logging()
+    if settings.fit:
+        folder = fit(settings)
+        log.info("fitted: %s; try it: charlm predict correct --checkpoint=%s 'A tpyo in a sentense.'", folder, folder)
+        return 0
     files = evaluate(settings)
     log.info("report: %s", files[0])
     return 0

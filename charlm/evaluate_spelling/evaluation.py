@@ -21,6 +21,7 @@ from charlm.evaluate_spelling.systems import AsItIs, Model, OfTexts, OfWords, Sy
 from charlm.families.corrections import counted_words
 from charlm.families.predictor import Predictor
 from charlm.text.defences import defence_of
+from charlm.text.noise.misspellings import Misspellings
 from charlm.text.noise.mixture import parted
 
 log = logging.getLogger("charlm")
@@ -69,9 +70,7 @@ def systems_of(settings: SpellingSettings) -> Iterator[System]:
     for rival in settings.rivals:
         defence = defence_of(rival, RIVALS)
         yield from (OfTexts(rival, defence), OfWords(rival, defence))
-    words = None
-    if settings.words:
-        words = counted_words(read_text(settings.words).splitlines(), f"--words={settings.words}")
+    words = further_words(settings)
     for path in settings.models:
         predictor = Predictor.from_checkpoint(here(path))
         predictor.require("correct")
@@ -82,10 +81,21 @@ def systems_of(settings: SpellingSettings) -> Iterator[System]:
                 yield Model(path, predictor, settings.batch_size, words, threshold)
 
 
+def further_words(settings: SpellingSettings) -> dict[str, float] | None:
+    """Returns the words of --words with their counts; None without that option."""
+    path = settings.words
+    return counted_words(read_text(path).splitlines(), f"--words={path}") if path else None
+
+
+def kept_from_training(predictor: Predictor) -> float:
+    """Returns the share of the words of lists whose misspellings a speller was not trained on."""
+    config = getattr(predictor, "config", {})
+    return config["spelling"]["heldout_words"] if "spelling" in config else 0.0
+
+
 def _warn_of_words_seen(path: str, predictor: Predictor, settings: SpellingSettings) -> None:
     """Warns where a model may have been trained on misspellings of the words that it is asked about."""
-    config = getattr(predictor, "config", {})
-    kept = config["spelling"]["heldout_words"] if "spelling" in config else 0.0
+    kept = kept_from_training(predictor)
     if settings.lists and settings.heldout_words > kept:
         log.warning(
             "%s: --heldout-words=%g, but training kept %g of the words of its lists (spelling.heldout_words): it may "
@@ -96,10 +106,14 @@ def _warn_of_words_seen(path: str, predictor: Predictor, settings: SpellingSetti
         )
 
 
-def sets_of(settings: SpellingSettings) -> Iterator[tuple[str, str, list[Example]]]:
-    """Yields the sets of sentences with their names and a line about each; ValueError if one has no sentence."""
+def sets_of(settings: SpellingSettings, listed: Misspellings | None = None) -> Iterator[tuple[str, str, list[Example]]]:
+    """Yields the sets of sentences with their names and a line about each; ValueError if one has no sentence.
+
+    Args:
+      listed: the misspellings that are put into --data; None: of the lists, those of `settings.heldout_words`.
+    """
     if settings.data:
-        listed = parted(settings.lists, settings.heldout_words, held_out=True)
+        listed = listed or parted(settings.lists, settings.heldout_words, held_out=True)
         sentences = sentences_of(settings.data, settings.sentences)
         how = settings.rate, settings.clean, settings.seed, not settings.no_real_words
         yield _described("Listed misspellings in real text", misspelled(sentences, listed, *how), settings.data)

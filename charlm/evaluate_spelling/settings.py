@@ -35,6 +35,7 @@ class SpellingSettings:
     seed: int
     samples: int
     batch_size: int
+    fit: bool
     out: str
     command: str
 
@@ -50,6 +51,8 @@ class SpellingSettings:
         if bool(self.data) != bool(self.lists):
             given, other = ("--data", "--lists") if self.data else ("--lists", "--data")
             raise ValueError(f"{given} without {other}: the misspellings of --lists are put into the text of --data")
+        if self.fit and (len(self.models) != 1 or self.rivals):
+            raise ValueError("--fit: expected one model in --models, and no --rivals")
         for name in ("rate", "clean"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"--{name}={value}: expected a share from 0 to 1")

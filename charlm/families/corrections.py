@@ -1,4 +1,4 @@
-"""What a corrector returns for a text, and how known words reach it.
+"""What a corrector returns for a text, how known words reach it, and where its weights are stored.
 
 Open it to change the fields of a correction, or how a file of words is read. It needs no JAX.
 """
@@ -6,9 +6,15 @@ Open it to change the fields of a correction, or how a file of words is read. It
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from charlm.core.durable import write_json
+from charlm.core.reading import read_object
+from charlm.core.types import JsonObject
+
 THRESHOLD = 0.5  # probability from which on a correction is made
+WEIGHING_FILE = "weighing.json"  # beside a model: how it weighs candidates, if that was fitted
 MOST = 1e15  # the largest count of a word
 
 
@@ -29,6 +35,19 @@ class Mend(NamedTuple):
     probability: float
 
 
+class Meant(NamedTuple):
+    """A text whose misspellings are known.
+
+    Attributes:
+      spans: the characters (start, end) of its words.
+      meant: what each word should be; None: that is not known.
+    """
+
+    text: str
+    spans: Sequence[tuple[int, int]]
+    meant: Sequence[str | None]
+
+
 class Correction(NamedTuple):
     """A text with its corrections, in the order of the text; `text` is as it was given."""
 
@@ -43,6 +62,17 @@ class Correction(NamedTuple):
             parts += [self.text[at : edit.start], edit.correction]
             at = edit.end
         return "".join([*parts, self.text[at:]])
+
+
+def read_weighing(folder: Path) -> JsonObject | None:
+    """Returns what `write_weighing` wrote beside a model, None if there is nothing; ValueError if it cannot be read."""
+    path = folder / WEIGHING_FILE
+    return read_object(path) if path.is_file() else None
+
+
+def write_weighing(folder: Path, weighing: JsonObject) -> None:
+    """Stores how a model weighs candidates, as `Predictor.fit_corrections` returns it, beside the model."""
+    write_json(folder / WEIGHING_FILE, weighing)
 
 
 def check_threshold(threshold: float) -> None:

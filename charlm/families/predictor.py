@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from charlm.core.registry import load
-from charlm.core.types import Option
-from charlm.families.corrections import THRESHOLD, Correction
+from charlm.core.types import JsonObject, Option
+from charlm.families.corrections import THRESHOLD, Correction, Meant
 from charlm.families.family import family
 from charlm.families.gaps import Length
 from charlm.families.views import MOST_SHOWN, Views
@@ -318,6 +318,12 @@ class Predictor(abc.ABC):
         words: Mapping[str, float] | Iterable[str] | None = None,
     ) -> list[Correction]:
         """Returns the corrections of each text; see `HLMPredictor.correct`. ValueError if the model is no speller."""
+        raise self._refusal("correct")
+
+    def fit_corrections(
+        self, given: Sequence[Meant], batch_size: int = 32, *, words: Mapping[str, float] | None = None
+    ) -> JsonObject:
+        """Fits how candidates are weighed to texts whose misspellings are known; see `HLMPredictor.fit_corrections`."""
         raise self._refusal("correct")
 
     def views(self, text: str, most: int = MOST_SHOWN) -> Views:

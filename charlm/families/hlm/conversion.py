@@ -24,6 +24,7 @@ from charlm.core.durable import write_json
 from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject
 from charlm.data.word_batch import WordBatch, reshape_batch
+from charlm.families.corrections import read_weighing, write_weighing
 from charlm.families.hlm import FAMILY
 from charlm.families.hlm import config as hlm_config
 from charlm.families.hlm.config import WRITES, HLMConfig
@@ -203,10 +204,12 @@ class HLMConverter(Converter):
         return {**metadata, "config": {**config, "model": {**config["model"], **changes}}}
 
     def write_beside(self, model: Model, folder: Path) -> None:
-        """Writes the characters as a run does, so `text.char_vocab` can name them, and the words `fill_mask` ranks."""
+        """Writes the characters as a run does, so `text.char_vocab` can name them, known words, and fitted weights."""
         CharVocab.from_dict(model.metadata["char_vocab"]).save(folder / CHAR_VOCAB_FILE)
         if words := read_words(model.folder):
             write_words(folder, words)
+        if weighing := read_weighing(model.folder):
+            write_weighing(folder, weighing)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that the released code reads, the characters and the known words."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,14 +21,17 @@ import numpy as np
 from charlm.core.types import Array
 from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape_of
 from charlm.data.word_batch import WordBatch
-from charlm.families.corrections import Correction, Mend, weighted
+from charlm.families.corrections import Correction, Meant, Mend, weighted
 from charlm.families.hlm.misspelled import END, ROOM, is_correctable
+from charlm.families.hlm.weighing import Choice, Weighing, Weights, fitted, nats
 from charlm.text.chars import MASK, UNK, CharVocab
 from charlm.text.defences import cased
 from charlm.text.noise.keyboards import AUTO, keyboard_for
 from charlm.text.speller import Lexicon, mixed
 from charlm.text.speller.channel import Costs, typing_costs
 from charlm.text.words import Span, Splitter
+
+log = logging.getLogger("charlm")
 
 NEAR = 200  # known words whose typing costs are computed for a word
 SLOTS = (8, 12)  # length buckets of words, beside that of the longest
@@ -44,51 +48,12 @@ RUN = 100  # characters on each side of a word that are looked at for that
 SHARE = 0.5  # the most of all probability that the user's words have, against those that lie beside the model
 
 
-@dataclasses.dataclass(frozen=True)
-class Weights:
-    """What each part of a candidate's score counts.
-
-    They were fitted by conditional likelihood on 500 sentences with misspellings of words that are kept from training
-    (`spelling.heldout_words`), but not of those that evaluations are made of, with a model that was trained for less
-    than an hour: `docs/howto/correct.md` has the figures. There the weight of the spelling came out as 0, within its
-    error, and is set a little higher. Fit them anew for a model that was trained longer.
-
-    Attributes:
-      model: of the log-probability that the model gives to the spelling of another word.
-      prior: of the log-probability of the word in the list.
-      typing: of the cost of the typing errors, which is subtracted.
-      same: added to the word as it stands.
-      unknown: added to a word that is in no list.
-      name: added to a word as it stands, in no list, with a capital inside a sentence.
-      capitals: added to a word as it stands that is all capitals.
-      stands: of the log-probability that the model gives to the word as it stands.
-      letter: added for each letter of a word as it stands that is in no list, up to `MOST_LETTERS`: few long words are
-        like known ones by chance.
-      start: as `name`, where a sentence begins.
-    """
-
-    model: float = 0.05
-    prior: float = 0.72
-    typing: float = 0.74
-    same: float = 2.78
-    unknown: float = 2.33
-    name: float = 1.1
-    capitals: float = 6.94
-    stands: float = 0.06
-    letter: float = -0.51
-    start: float = 1.18
-
-    def vector(self) -> np.ndarray:
-        """Returns the weights in the order of `Candidate.features`, float64 [10]."""
-        return np.array(dataclasses.astuple(self))
-
-
 class Candidate(NamedTuple):
     """A word that may be meant.
 
     Attributes:
       word: in the case of the word that stands in the text.
-      features: what is weighed, see `Weights`.
+      features: what is weighed, see `charlm.families.hlm.weighing.Weights`.
     """
 
     word: str
@@ -179,7 +144,7 @@ class Corrector:
       slots: its length buckets.
       max_words: words of its window.
       frequent: the frequent words of its training text, most frequent first.
-      weights: of the parts of a score.
+      weighing: what the parts of a score count.
     """
 
     def __init__(
@@ -191,11 +156,11 @@ class Corrector:
         slots: tuple[int, ...],
         max_words: int,
         frequent: Iterable[str],
-        weights: Weights | None = None,
+        weighing: Weighing | None = None,
     ) -> None:
         self._predict, self._rows, self._vocab, self._splitter = predict, rows, vocab, splitter
         self._slots, self._room = slots, max_words - 2
-        self._weights_F = (weights or Weights()).vector()
+        self._weighing = weighing or Weighing()
         # Words follow their frequency, which falls about as one over the rank (Zipf).
         self._frequent: dict[str, float] = {}
         for rank, word in enumerate(frequent):
@@ -232,13 +197,46 @@ class Corrector:
 
     def best(self, word: str, asked: Asked, known: WordsNear) -> tuple[str, float] | None:
         """Returns the likeliest other word with its probability; None if the word is likelier as it stands."""
-        if known.prior(word.lower()) is not None and self._model(word, asked.log_probs_CV) >= SURE:
+        stands = self._model(word, asked.log_probs_CV)
+        if known.prior(word.lower()) is not None and stands is not None and stands >= SURE:
             return None
         candidates = self.candidates(word, asked, known)
-        scores_K = np.array([one.features for one in candidates]) @ self._weights_F
+        weights = self._weighing.own if known is self._usual else self._weighing.told
+        scores_K = np.array([one.features for one in candidates]) @ weights.vector()
         chances_K = np.exp(scores_K - np.logaddexp.reduce(scores_K))
         k = int(chances_K.argmax())
         return (candidates[k].word, float(chances_K[k])) if k else None
+
+    def fitted(self, given: Sequence[Meant], batch_size: int, words: Mapping[str, float] | None) -> Weighing:
+        """Returns the weights that fit texts best; see `HLMPredictor.fit_corrections`."""
+
+        def fit(which: str, known: WordsNear, start: Weights) -> Weights:
+            choices = list(self.choices(given, batch_size, known))
+            found = fitted(choices, start)
+            log.info(
+                "candidates %s weighed by %d words, %d of them misspelled: %.4f nats a word, %.4f before",
+                which, len(choices), sum(one.meant > 0 for one in choices), nats(choices, found), nats(choices, start),
+            )  # fmt: skip
+            return found
+
+        usual = Weighing()
+        own = fit("without further words", self._usual, usual.own)
+        return Weighing(own, fit("with further words", self.known(words), usual.told) if words else usual.told)
+
+    def choices(self, given: Sequence[Meant], batch_size: int, known: WordsNear) -> Iterator[Choice]:
+        """Yields the candidates of the words of texts, as far as what is meant is one of them, and not the only one."""
+        meant = {
+            (n, span): word
+            for n, one in enumerate(given)
+            for span, word in zip(one.spans, one.meant, strict=True)
+            if word is not None
+        }
+        for asked in self.asked([one.text for one in given], batch_size):
+            if (word := meant.get((asked.text, asked.span))) is not None:
+                found = self.candidates(given[asked.text].text[slice(*asked.span)], asked, known)
+                at = next((k for k, one in enumerate(found) if one.word == word), None)
+                if at is not None and len(found) > 1:
+                    yield Choice(np.array([one.features for one in found]), at)
 
     def candidates(self, word: str, asked: Asked, known: WordsNear) -> list[Candidate]:
         """Returns what a word may mean: first the word as it stands, then others that the model can write."""
@@ -254,7 +252,7 @@ class Corrector:
         for one in near.values():
             new = spelled if one.word == own and word.islower() else cased(one.word, word)
             chance = self._model(new, asked.log_probs_CV)
-            if new != word and chance > WORST:
+            if new != word and chance is not None:
                 unknown = float(known.prior(one.word) is None)
                 found.append(Candidate(new, (chance, one.prior, -one.cost, 0.0, unknown, *(0.0,) * 5)))
         return found
@@ -267,6 +265,7 @@ class Corrector:
         letters = min(len(word), MOST_LETTERS) if unknown else 0
         flags = map(float, (1, unknown, name and asked.inside, capitals))
         stands = self._model(word, asked.log_probs_CV)
+        stands = WORST if stands is None else stands
         return (
             0.0,
             UNKNOWN if prior is None else prior,
@@ -277,11 +276,11 @@ class Corrector:
             float(name and not asked.inside),
         )
 
-    def _model(self, word: str, log_probs_CV: np.ndarray) -> float:
-        """Returns the log-probability of a spelling, at least `WORST`."""
+    def _model(self, word: str, log_probs_CV: np.ndarray) -> float | None:
+        """Returns the log-probability of a spelling, at least `WORST`; None for one that the model cannot write."""
         ids = [*self._vocab.encode_word(word), END]
         if UNK in ids or len(ids) > len(log_probs_CV):
-            return WORST
+            return None
         return max(float(log_probs_CV[np.arange(len(ids)), ids].sum()), WORST)
 
     def _spelled(self, log_probs_CV: np.ndarray) -> str:

@@ -17,11 +17,11 @@ import numpy as np
 from charlm.convert.heads import CAUSAL_LM
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.registry import load
-from charlm.core.types import Params
+from charlm.core.types import JsonObject, Params
 from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
 from charlm.data.forms import word_rows
 from charlm.data.word_batch import WordBatch
-from charlm.families.corrections import THRESHOLD, Correction, check_threshold
+from charlm.families.corrections import THRESHOLD, Correction, Meant, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
 from charlm.families.hlm.config import model_config
@@ -29,6 +29,7 @@ from charlm.families.hlm.correcting import SLOTS, Corrector
 from charlm.families.hlm.filling import GapFiller, WordGap
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.pieces import stored_pieces
+from charlm.families.hlm.weighing import Weighing, weighing_in
 from charlm.families.predictor import (
     Encoding,
     Fill,
@@ -87,6 +88,7 @@ class HLMPredictor(Predictor):
       pieces: the pieces that the model knows beside its characters; see `charlm.families.hlm.pieces`.
 
     Attributes:
+      weighing: how the candidates of a correction are weighed.
       words: the words of the argument that the model can write; None: there are none.
       cache: the word vectors kept between calls of `encode`; predictors of one shape may share it. None: no vectors are
         kept, and each batch runs as one program.
@@ -104,6 +106,7 @@ class HLMPredictor(Predictor):
         pieces: Sequence[str] = (),
     ) -> None:
         self.config, self.vocab, self.pieces = config, vocab, pieces
+        self.weighing = Weighing()
         self.name = family(config.get("family", UNNAMED)).title
         self._params = params
         if "output_kernel" not in params.get("head", {}):
@@ -136,11 +139,12 @@ class HLMPredictor(Predictor):
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:
-        """Returns the predictor of a loaded HLM; raises ValueError when the word list beside it cannot be read."""
+        """Returns the predictor of a loaded HLM; raises ValueError when the files beside it cannot be read."""
         words = read_words(pretrained.folder)
         kind = load("charlm.families.hlm.writing_predictor:WritingPredictor") if pretrained.head == CAUSAL_LM else cls
         pieces = stored_pieces(pretrained.metadata)
         made = kind(pretrained.run_config(), pretrained.vocab(), pretrained.params, words, pieces)
+        made.weighing = weighing_in(pretrained.folder)
         return with_table(made, pretrained.folder)
 
     def encode(
@@ -312,6 +316,20 @@ class HLMPredictor(Predictor):
         texts = checked_texts(texts, batch_size, "correct")
         return self.corrector.correct(texts, batch_size, threshold, self.corrector.known(words))
 
+    def fit_corrections(
+        self, given: Sequence[Meant], batch_size: int = 32, *, words: Mapping[str, float] | None = None
+    ) -> JsonObject:
+        """Returns how candidates are best weighed for texts whose misspellings are known, as `weighing` takes it.
+
+        Args:
+          words: further known words; weights with such words are fitted only if there are some.
+
+        Raises:
+          ValueError: the model is no speller, or the texts have no word to weigh.
+        """
+        self.require("correct")
+        return self.corrector.fitted(given, batch_size, words).settings()
+
     @property
     def _gaps(self) -> GapFiller:
         """What fills gaps: made anew for each call, since it holds this object, which would then outlive its users."""
@@ -326,8 +344,9 @@ class HLMPredictor(Predictor):
         """What corrects texts; of a model that is a speller."""
         slots = slots_up_to(self._slots, SLOTS)
         return Corrector(
-            self._characters, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent
-        )
+            self._characters, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent,
+            self.weighing,
+        )  # fmt: skip
 
     def fill(
         self,

@@ -33,18 +33,24 @@ def is_held_out(word: str, share: float) -> bool:
     return int.from_bytes(digest[:8], "big") % _PARTS < share * _PARTS
 
 
-def parted(paths: Iterable[str], share: float, held_out: bool) -> Misspellings:
+def parted(paths: Iterable[str], share: float, held_out: bool, without: float = 0.0) -> Misspellings:
     """Returns one part of lists of misspellings, parted by the correct word.
 
     Args:
       paths: lists as `Misspellings.read` reads them.
       share: of the words that are held out.
       held_out: whether to return those that are held out, or the others.
+      without: the words of this smaller share that is held out are left out.
 
     Raises:
       ValueError: a list cannot be read.
     """
-    return Misspellings(one for path in paths for one in entries_of(path) if is_held_out(one[0], share) == held_out)
+    return Misspellings(
+        one
+        for path in paths
+        for one in entries_of(path)
+        if is_held_out(one[0], share) == held_out and not is_held_out(one[0], without)
+    )
 
 
 @dataclass(frozen=True)

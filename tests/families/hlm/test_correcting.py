@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from charlm.data.forms import word_rows
-from charlm.families.corrections import Correction, check_threshold, counted_words, weighted
+from charlm.families.corrections import Correction, Meant, check_threshold, counted_words, weighted
 from charlm.families.hlm.correcting import Corrector, WordsNear, is_mendable
 from charlm.families.hlm.misspelled import END
+from charlm.families.hlm.weighing import Weighing, Weights
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 
@@ -41,9 +42,9 @@ class Stated:
         return np.log(found)
 
 
-def corrector(model, max_words=32, frequent=FREQUENT):
+def corrector(model, max_words=32, frequent=FREQUENT, weighing=None):
     rows = lambda words: word_rows(ENCODER, words)
-    return Corrector(model, rows, VOCAB, get_splitter("rules"), (5, 8, 12), max_words, frequent)
+    return Corrector(model, rows, VOCAB, get_splitter("rules"), (5, 8, 12), max_words, frequent, weighing)
 
 
 def corrected(texts, threshold=0.5, words=None, model=None, **options):
@@ -126,6 +127,33 @@ def test_words_of_the_user_are_known():
 def test_clean_text_stays():
     text = "The cat sat on the house, from letter form."
     assert corrected([text], threshold=0.0)[0].corrected == text
+
+
+def test_choices_are_the_candidates_of_words_whose_meaning_is_among_them():
+    mender = corrector(Stated())
+    text = "Teh cat recieve zzzz, on"
+    spans = [(0, 3), (4, 7), (8, 15), (16, 20), (20, 21), (22, 24)]
+    meant = ["The", "cat", "qqqqq", "zzzz", ",", None]
+    found = list(mender.choices([Meant(text, spans, meant)], 2, mender.known(None)))
+    assert found[0].meant > 0  # "The" beside "Teh"
+    assert [one.meant for one in found[1:]] == [0] * (len(found) - 1)  # "recieve" has no candidate "qqqqq"
+    assert all(one.features_KF.shape[1] == 10 and len(one.features_KF) > 1 for one in found)
+
+
+def test_weights_of_the_users_words_serve_these_alone():
+    keep = Weighing(told=Weights(same=50.0))  # with the user's words, every word stays
+    mender = corrector(Stated(), weighing=keep)
+    without, told = (mender.correct(["teh cat"], 1, 0.5, mender.known(words))[0] for words in (None, ["dinosaur"]))
+    assert (without.corrected, told.corrected) == ("the cat", "teh cat")
+
+
+def test_an_unlikely_spelling_stays_a_candidate():
+    """A model that is sure of nonsense does not veto a known word; one that cannot be written is none."""
+    mender = corrector(Stated(chance=1.0))
+    (asked,) = mender.asked(["hosue"], 1)
+    names = [one.word for one in mender.candidates("hosue", asked, mender.known(["hose", "housekeepings"]))]
+    assert "hose" in names
+    assert "housekeepings" not in names
 
 
 def test_shapes_grow_and_stay():

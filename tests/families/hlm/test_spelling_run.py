@@ -12,8 +12,10 @@ import charlm
 import charlm.training.train
 from charlm.api.results import Corrected
 from charlm.config import load_config_file
+from charlm.evaluate_spelling.__main__ import main as evaluate
 from charlm.families.hlm.misspelled import ROOM
 from charlm.families.hlm.spelling import SpelledWords
+from charlm.families.hlm.weighing import Weighing
 from charlm.families.lookup import objective_of
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
@@ -89,6 +91,31 @@ def test_an_export_comes_back_as_a_speller(speller, tmp_path):
     there, here = (charlm.load(folder) for folder in (tmp_path / "theirs", speller))
     assert there.abilities == here.abilities
     assert there.correct(TEXTS[0], threshold=0.0) == here.correct(TEXTS[0], threshold=0.0)
+
+
+def test_weights_are_fitted_and_stay_with_the_model(speller, tmp_path, capsys):
+    """The copy has the parameters of the model, and weights that its own copies have, too."""
+    (tmp_path / "text.txt").write_text("The cat sat on a mat in town. We slept near a house in town today.\n" * 4)
+    (tmp_path / "words.txt").write_text("cat 9\nmat 8\ntown 7\nhouse 6\nslept 5\nhome 4\n")
+    told = ["--models", str(speller), "--fit", "--data", f"{tmp_path}/text.txt", "--words", f"{tmp_path}/words.txt"]
+    told += ["--lists", str(speller.parent / "list.txt"), "--clean", "0", "--rate", "1", "--out", f"{tmp_path}/fitted"]
+    assert evaluate([*told, "--heldout-words", "0.5"]) == 1
+    said = capsys.readouterr().err
+    assert "--heldout-words=0.5: expected less than the 0.2 of the words" in said
+    assert not (tmp_path / "fitted").exists()
+    assert evaluate([*told, "--heldout-words", "0.0001"]) == 0
+    before, fitted = (Predictor.from_checkpoint(path) for path in (speller, tmp_path / "fitted"))
+    assert before.weighing == Weighing()
+    assert fitted.weighing.own != Weighing().own != fitted.weighing.told
+    from_pretrained(tmp_path / "fitted").save_pretrained(tmp_path / "again")
+    again = Predictor.from_checkpoint(tmp_path / "again")
+    assert again.weighing == fitted.weighing
+    edits = lambda predictor: [one.edits for one in predictor.correct(TEXTS, threshold=0.0)]
+    assert edits(again) == edits(fitted)
+    before.weighing = fitted.weighing
+    assert edits(before) == edits(fitted)
+    assert evaluate([*told, "--heldout-words", "0.0001"]) == 1
+    assert "is not empty" in capsys.readouterr().err
 
 
 def test_other_models_are_refused_in_one_line(trained, capsys):

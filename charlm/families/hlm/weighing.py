@@ -1,0 +1,148 @@
+"""How candidates of a correction are weighed, and how the weights are fitted to texts whose misspellings are known.
+
+`charlm.families.hlm.correcting` makes the candidates. Open it to add a part to a candidate's score.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from charlm.core.types import Json, JsonObject
+from charlm.families.corrections import WEIGHING_FILE, read_weighing
+
+RIDGE = 1.0  # how strongly fitted weights are held to those they start from: as a normal prior of variance 1 holds them
+_STEPS = 100  # most of Newton's method; some ten are taken
+_ENOUGH = 1e-6  # a step so small is the last
+
+
+@dataclasses.dataclass(frozen=True)
+class Weights:
+    """What each part of a candidate's score counts.
+
+    The usual ones were fitted on 500 sentences with misspellings of words that are kept from training
+    (`spelling.heldout_words`), with a model that was trained for less than an hour and the words beside it. There the
+    weight of the model's own spelling came out as 0, within its error, and is set a little higher. `charlm spelling
+    --fit` fits them anew.
+
+    Attributes:
+      model: of the log-probability that the model gives to the spelling of another word.
+      prior: of the log-probability of the word in the list.
+      typing: of the cost of the typing errors, which is subtracted.
+      same: added to the word as it stands.
+      unknown: added to a word that is in no list.
+      name: added to a word as it stands, in no list, with a capital inside a sentence.
+      capitals: added to a word as it stands that is all capitals.
+      stands: of the log-probability that the model gives to the word as it stands.
+      letter: added for each letter of a word as it stands that is in no list, up to `correcting.MOST_LETTERS`: few long
+        words are like known ones by chance.
+      start: as `name`, where a sentence begins.
+    """
+
+    model: float = 0.05
+    prior: float = 0.72
+    typing: float = 0.74
+    same: float = 2.78
+    unknown: float = 2.33
+    name: float = 1.1
+    capitals: float = 6.94
+    stands: float = 0.06
+    letter: float = -0.51
+    start: float = 1.18
+
+    def vector(self) -> np.ndarray:
+        """Returns the weights in the order of `Candidate.features`, float64 [10]."""
+        return np.array(dataclasses.astuple(self))
+
+
+class Choice(NamedTuple):
+    """A word with its candidates: float64 [candidates, 10], and the number of the one that is meant."""
+
+    features_KF: np.ndarray
+    meant: int
+
+
+class Weighing(NamedTuple):
+    """The weights of a model: with the words that lie beside it alone, and with words of the user's."""
+
+    own: Weights = Weights()
+    told: Weights = Weights()
+
+    def settings(self) -> JsonObject:
+        """Returns the weights in a form that JSON can store, as `of` reads it."""
+        return {name: dataclasses.asdict(weights) for name, weights in self._asdict().items()}
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Json]) -> Weighing:
+        """Returns stored weights; ValueError if they are none."""
+        names = [field.name for field in dataclasses.fields(Weights)]
+        for name in cls._fields:
+            values = stored.get(name)
+            numbers = values.values() if isinstance(values, dict) and list(values) == names else ()
+            if not numbers or not all(type(x) in (int, float) and np.isfinite(x) for x in numbers):
+                raise ValueError(f"{name}: expected a number for each of {', '.join(names)}")
+        return cls(*(Weights(**stored[name]) for name in cls._fields))
+
+
+def weighing_in(folder: Path) -> Weighing:
+    """Returns the weights stored beside a model, else the usual ones; ValueError if the file is damaged."""
+    stored = read_weighing(folder)
+    try:
+        return Weighing() if stored is None else Weighing.of(stored)
+    except ValueError as error:
+        raise ValueError(f"{folder / WEIGHING_FILE}: {error}") from None
+
+
+def fitted(choices: Sequence[Choice], start: Weights) -> Weights:
+    """Returns the weights with which what is meant is likeliest: conditional likelihood, held to `start` by a ridge.
+
+    Newton's method finds them, with shorter steps where a whole one goes too far; the problem has one optimum.
+
+    Raises:
+      ValueError: there is no word with a candidate beside it.
+    """
+    if not choices:
+        raise ValueError("no word of these texts has a candidate: nothing to fit")
+    features_NKF = np.zeros((len(choices), max(len(one.features_KF) for one in choices), len(start.vector())))
+    absent_NK = np.full(features_NKF.shape[:2], -np.inf)
+    for n, one in enumerate(choices):
+        features_NKF[n, : len(one.features_KF)], absent_NK[n, : len(one.features_KF)] = one.features_KF, 0
+    rows_N, meant_N = np.arange(len(choices)), np.array([one.meant for one in choices])
+    start_F = weights_F = start.vector()
+
+    def chances(weights_F: np.ndarray) -> np.ndarray:
+        return _chances(features_NKF @ weights_F + absent_NK)
+
+    def loss(weights_F: np.ndarray) -> float:
+        with np.errstate(divide="ignore"):  # a step too far may leave what is meant no chance
+            likely = np.log(chances(weights_F)[rows_N, meant_N]).sum()
+        return RIDGE / 2 * float(((weights_F - start_F) ** 2).sum()) - float(likely)
+
+    for _ in range(_STEPS):
+        chances_NK = chances(weights_F)
+        mean_NF = np.einsum("nk,nkf->nf", chances_NK, features_NKF)
+        slope_F = (features_NKF[rows_N, meant_N] - mean_NF).sum(axis=0) - RIDGE * (weights_F - start_F)
+        square_FF = np.einsum("nk,nkf,nkg->fg", chances_NK, features_NKF, features_NKF, optimize=True)
+        step_F = np.linalg.solve(square_FF - mean_NF.T @ mean_NF + RIDGE * np.eye(len(start_F)), slope_F)
+        before = loss(weights_F)
+        while np.abs(step_F).max() >= _ENOUGH and not loss(weights_F + step_F) < before:  # far from the optimum
+            step_F = step_F / 2
+        if np.abs(step_F).max() < _ENOUGH:
+            break
+        weights_F = weights_F + step_F
+    return Weights(*np.round(weights_F, 4).tolist())
+
+
+def nats(choices: Sequence[Choice], weights: Weights) -> float:
+    """Returns the mean of -log(probability of what is meant) over choices."""
+    chances = (_chances((one.features_KF @ weights.vector())[None])[0, one.meant] for one in choices)
+    return float(np.mean([-np.log(chance) for chance in chances]))
+
+
+def _chances(scores_NK: np.ndarray) -> np.ndarray:
+    shifted_NK = np.exp(scores_NK - scores_NK.max(axis=1, keepdims=True))
+    return shifted_NK / shifted_NK.sum(axis=1, keepdims=True)
