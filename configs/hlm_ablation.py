@@ -82,7 +82,7 @@ def _systems(
     # As many pieces as there are rows of n-grams; a tokenizer is trained from the corpora first.
     known = {"subwords": "wordpiece", "pieces": ngrams}
     add_system(config, "pieces", title="known pieces", config=paper, set=learning, **known)
-    add_system(config, "together", title="all together", config=modern, set=learning)
+    add_system(config, "together", title="all of hlm_modern", config=modern, set=learning)
 
 
 VARIANTS = {"tiny": tiny, "evening": evening, "base": base}

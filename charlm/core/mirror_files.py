@@ -1,4 +1,4 @@
-"""What a workdir in an object store consists of: files and checkpoints, which are copied as one each.
+"""What a workdir in an object store consists of, files and checkpoints, which are copied as one each; its local folder.
 
 `charlm.core.mirror` copies them. Open it when a file of a workdir is not copied, or is copied too early.
 """

@@ -134,7 +134,8 @@ class _SpacedEncoder:
         self._encoder = encoder
 
     def record(self, sentences: Sequence[int], words: Sequence[str], spaces: Sequence[bool]) -> EncodedItem:
-        pieces = [self._encoder.vocab.cut(word, self._encoder.char_slots - 1) for word in words]
+        encoder = self._encoder
+        pieces = [encoder.vocab.cut(word, encoder.char_slots - 1, encoder.normalize) for word in words]
         starts = np.cumsum([0, *sentences])[:-1]
         lengths, chars = self._encoder.encode(list(itertools.chain.from_iterable(pieces)))
         ends = np.cumsum(lengths, dtype=np.int64)

@@ -113,7 +113,8 @@ def sets_of(settings: SpellingSettings, listed: Misspellings | None = None) -> I
       listed: the misspellings that are put into --data; None: of the lists, those of `settings.heldout_words`.
     """
     if settings.data:
-        listed = listed or parted(settings.lists, settings.heldout_words, held_out=True)
+        if listed is None:
+            listed = parted(settings.lists, settings.heldout_words, held_out=True)
         sentences = sentences_of(settings.data, settings.sentences)
         how = settings.rate, settings.clean, settings.seed, not settings.no_real_words
         yield _described("Listed misspellings in real text", misspelled(sentences, listed, *how), settings.data)
@@ -121,7 +122,7 @@ def sets_of(settings: SpellingSettings, listed: Misspellings | None = None) -> I
         yield _described("Misspellings as they were written", read_typos(path), [path])
     if settings.rewritten:
         path, *rewrites = settings.rewritten
-        yield _described("Misspellings that most rewrites mend", read_rewritten(path, rewrites), [path])
+        yield _described("Misspellings that most rewrites mend", read_rewritten(path, rewrites), settings.rewritten)
 
 
 def _described(name: str, examples: list[Example], files: list[str]) -> tuple[str, str, list[Example]]:

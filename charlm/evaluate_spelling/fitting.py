@@ -43,6 +43,11 @@ def fit(settings: SpellingSettings) -> Path:
                 "not trained on, so that some are left to fit to"
             )
         listed = parted(settings.lists, kept, held_out=True, without=taken)
+        if not listed:
+            raise ValueError(
+                f"--lists: none of their words is kept from training ({kept:g}) and from evaluations (--heldout-words="
+                f"{taken:g}): expected longer lists, or a smaller --heldout-words"
+            )
     with new_folder(settings.out, key="--out=") as folder:
         given: list[Meant] = []
         for name, about, examples in sets_of(settings, listed):

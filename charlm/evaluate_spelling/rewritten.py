@@ -30,7 +30,8 @@ def read_rewritten(path: str, rewrites: Sequence[str]) -> list[Example]:
     Raises:
       ValueError: a file cannot be read, or has another number of lines; names the file and both numbers.
     """
-    written, *others = [[line.split() for line in read_text(name).splitlines()] for name in (path, *rewrites)]
+    lines_of = lambda name: read_text(name).removesuffix("\n").split("\n")  # no other sign ends a line
+    written, *others = [[line.split() for line in lines_of(name)] for name in (path, *rewrites)]
     for name, lines in zip(rewrites, others, strict=True):
         if len(lines) != len(written):
             raise ValueError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from charlm.families.corrections import check_threshold
+from charlm.families.corrections import THRESHOLD, check_threshold
 from charlm.text.defences import Entry, parsed
 from charlm.wordrec.defences import KNOWN
 
@@ -51,8 +51,8 @@ class SpellingSettings:
         if bool(self.data) != bool(self.lists):
             given, other = ("--data", "--lists") if self.data else ("--lists", "--data")
             raise ValueError(f"{given} without {other}: the misspellings of --lists are put into the text of --data")
-        if self.fit and (len(self.models) != 1 or self.rivals):
-            raise ValueError("--fit: expected one model in --models, and no --rivals")
+        if self.fit and (len(self.models) != 1 or self.rivals or self.threshold != [THRESHOLD]):
+            raise ValueError("--fit: expected one model in --models, no --rivals and no --threshold")
         for name in ("rate", "clean"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"--{name}={value}: expected a share from 0 to 1")

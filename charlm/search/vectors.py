@@ -41,6 +41,7 @@ def identity(model: Model) -> str:
     found = hashlib.sha256(identity_of(pretrained.params).encode())
     found.update(f"{pretrained.family};{pretrained.config!r};{model.sentence_settings.digest};".encode())
     found.update(json.dumps(pretrained.metadata.get("char_vocab"), sort_keys=True).encode())
+    found.update("\n".join(pretrained.metadata.get("pieces", ())).encode())
     for pattern in _READING_FILES:
         for path in sorted(pretrained.folder.glob(pattern)):
             found.update(f"{path.name};{hashlib.sha256(path.read_bytes()).hexdigest()};".encode())

@@ -7,6 +7,7 @@ it is normalised only on request (`WordEncoder`).
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import json
@@ -204,16 +205,20 @@ class CharVocab:
             ids += spelled
         return ids, False
 
-    def cut(self, word: str, room: int) -> list[str]:
+    def cut(self, word: str, room: int, normalize: str = "none") -> list[str]:
         """Returns a word in pieces of at most `room` ids each, and of whole characters; "" is one piece.
 
         A character whose bytes find no room at all is a piece of its own.
+
+        Args:
+          normalize: the form in which the pieces will be encoded; see `WordEncoder`.
         """
-        if len(word) <= room and (not self.by_bytes or word.isascii()):
+        if len(word) <= room and (word.isascii() or (not self.by_bytes and normalize == "none")):
             return [word]
+        form = functools.partial(unicodedata.normalize, "NFC") if normalize == "nfc" else str
         pieces, taken = [""], 0
         for char in word:
-            size = len(self._spelled(char)) if self.by_bytes else 1
+            size = len(self.encode_word(form(char)))
             if pieces[-1] and taken + size > room:
                 pieces.append("")
                 taken = 0

@@ -185,7 +185,7 @@ def test_the_command_writes_a_report(files, rewritten):
         (["--rewritten", "{typos}", "none.txt"], "--rewritten: there is no file"),
         (["--data", "a"], "--data without --lists"),
         (["--typos", "none.conllu"], "--typos: there is no file"),
-        (["--typos", "{typos}", "--fit"], "--fit: expected one model in --models, and no --rivals"),
+        (["--typos", "{typos}", "--fit"], "--fit: expected one model in --models, no --rivals and no --threshold"),
         (["--typos", "{typos}", "--rate", "2"], "--rate=2.0: expected a share"),
         (["--typos", "{typos}", "--threshold", "2"], "threshold=2.0: expected a probability"),
         (["--typos", "{typos}", "--rivals", "symspel"], "did you mean symspell"),

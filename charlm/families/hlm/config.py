@@ -121,5 +121,5 @@ def model_config(
     fields = {**config.model.to_dict(), "dtype": jnp.dtype(config.model.dtype)}
     known = NO_PIECES
     if pieces and vocab is not None:
-        known = piece_table(tuple(pieces), vocab, config.model.char_slots, config.text.normalize)
+        known = piece_table(tuple(pieces), vocab, config.text.normalize)
     return HLMConfig(**fields, pieces=known, causal=config.get("objective", "") == WRITES)

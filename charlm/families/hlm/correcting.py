@@ -73,9 +73,11 @@ class WordsNear:
 
     Args:
       counts: how often each word is seen; {}: no word is known.
+      told: the share of them that are of the user's.
     """
 
-    def __init__(self, counts: Mapping[str, float]) -> None:
+    def __init__(self, counts: Mapping[str, float], told: float = 0.0) -> None:
+        self.told = told
         self._lexicon = Lexicon(counts) if counts else None
         self._keyboard, self._costs = keyboard_for(AUTO), Costs()
         self.near = functools.lru_cache(1 << 16)(self._near)
@@ -174,10 +176,10 @@ class Corrector:
             return self._usual
         words = dict(sorted(added))
         if not self._frequent:
-            return WordsNear(words)
+            return WordsNear(words, 1.0)
         # Few words get little, or each would be likelier than any word of the language.
-        share = SHARE * len(words) / (len(words) + len(self._frequent))
-        return WordsNear(mixed(self._frequent, words, share))
+        told = len(words) / (len(words) + len(self._frequent))
+        return WordsNear(mixed(self._frequent, words, SHARE * told), told)
 
     def known(self, words: Mapping[str, float] | Iterable[str] | None) -> WordsNear:
         """Returns the words that lie beside the model, together with the user's; ValueError for words of no use."""
@@ -201,8 +203,7 @@ class Corrector:
         if known.prior(word.lower()) is not None and stands is not None and stands >= SURE:
             return None
         candidates = self.candidates(word, asked, known)
-        weights = self._weighing.own if known is self._usual else self._weighing.told
-        scores_K = np.array([one.features for one in candidates]) @ weights.vector()
+        scores_K = np.array([one.features for one in candidates]) @ self._weighing.at(known.told)
         chances_K = np.exp(scores_K - np.logaddexp.reduce(scores_K))
         k = int(chances_K.argmax())
         return (candidates[k].word, float(chances_K[k])) if k else None
@@ -221,7 +222,10 @@ class Corrector:
 
         usual = Weighing()
         own = fit("without further words", self._usual, usual.own)
-        return Weighing(own, fit("with further words", self.known(words), usual.told) if words else usual.told)
+        if not words:
+            return Weighing(own, own)
+        known = self.known(words)
+        return Weighing(own, fit("with further words", known, usual.told), round(known.told, 4))
 
     def choices(self, given: Sequence[Meant], batch_size: int, known: WordsNear) -> Iterator[Choice]:
         """Yields the candidates of the words of texts, as far as what is meant is one of them, and not the only one."""

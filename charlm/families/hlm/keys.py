@@ -13,6 +13,8 @@ from charlm.text.noise.mixture import Mixture
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
 
+RESUMABLE = ("text.tokenizer",)  # may change on resuming: a run compares its pieces by content
+
 OBJECTIVES = ("", "spelling", "next_word")
 
 KEYS: dict[str, Key] = {
@@ -36,7 +38,8 @@ KEYS: dict[str, Key] = {
     "text.char_vocab": CHAR_VOCAB.but(
         meaning='JSON file of the vocabulary; "released": the released code\'s; empty: of init_from or the corpora'),
     "text.tokenizer": TOKENIZER.but(
-        meaning="folder or file of subwords; the longest that ends at a character is added to it (Bolmo); empty: none"),
+        meaning="folder or file of subwords; the longest that ends at a character is added to it (Bolmo); empty: those "
+        "of init_from, if any"),
     "data.max_words": count(512, "words of a sequence, [CLS] and [SEP] included (section 3.5)"),
     "data.unique_words": Key(True,
         "True: each distinct word of a table is encoded once; False: the paper's plain reshape"),

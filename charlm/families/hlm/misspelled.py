@@ -128,7 +128,7 @@ class MisspellingMaker(SentenceMaker):
         return [changed.get(n, word) for n, word in enumerate(words)], changed
 
     def _fits(self, meant: str, read: str) -> bool:
-        size = lambda word: len(self.vocab.encode_word(word))
+        size = len if not self.vocab.by_bytes else lambda word: len(self.vocab.encode_word(word))
         return fits(size(meant), size(read), self.char_slots)
 
 

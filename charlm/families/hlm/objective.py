@@ -210,6 +210,11 @@ def check_characters(checkpoint: Path, char_vocab: dict[str, int]) -> None:
 def check_pieces(checkpoint: Path, pieces: Sequence[str]) -> None:
     """Checks that a checkpoint knows the same pieces as this run; raises ValueError with what to do if not."""
     stored = stored_pieces(metadata_of(checkpoint, MaskedCharacters.families))
+    if pieces and not stored:
+        raise ValueError(
+            f"{checkpoint} knows no pieces of a subword tokenizer, and a trained model learns none: leave out "
+            "text.tokenizer"
+        )
     if stored != tuple(pieces):
         raise ValueError(
             f"{checkpoint} knows {len(stored):,} pieces of a subword tokenizer, this run {len(pieces):,}"

@@ -1,6 +1,6 @@
 """The pieces of a subword tokenizer that an HLM knows beside its characters (`text.tokenizer`).
 
-They are stored with the model, so the tokenizer is read once. A piece that begins a word is written with a space before
+They are stored with the model, so that the tokenizer may go. A piece that begins a word is written with a space before
 it, " the", one inside a word without, "ing". Open it to change which pieces are taken, or how they become ids;
 `charlm.nn.pieces` finds them in words.
 """
@@ -27,7 +27,9 @@ KEY = "pieces"  # of a model's metadata
 
 
 def pieces_of_start(config: ml_collections.ConfigDict, run: Path | None) -> tuple[str, ...]:
-    """Returns the pieces of a run: its own if it goes on, else the tokenizer's, else those of the model it starts from.
+    """Returns the pieces of the tokenizer; if none is named, or a run goes on whose tokenizer is gone, stored ones.
+
+    Those are the run's own, or those of the model that it starts from. `check_pieces` compares.
 
     Args:
       run: as in `Objective.prepare`.
@@ -35,8 +37,9 @@ def pieces_of_start(config: ml_collections.ConfigDict, run: Path | None) -> tupl
     Raises:
       ValueError: the tokenizer cannot be read, or has no pieces.
     """
-    if run is not None or config.resume:
-        return stored_pieces(metadata_of(checkpoints.find(run or config.resume), (FAMILY.name,)))
+    goes_on, named = run or config.resume, config.text.tokenizer
+    if goes_on and not (named and Path(named).expanduser().exists()):
+        return stored_pieces(metadata_of(checkpoints.find(goes_on), (FAMILY.name,)))
     tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load)
     if tokenizer is not None:
         if not (pieces := pieces_of(tokenizer)):
@@ -58,15 +61,16 @@ def pieces_of(tokenizer: SubwordTokenizer) -> tuple[str, ...]:
     rows of their own already.
     """
     found = (tokenizer.surface(index) for index in tokenizer.ids())
-    pieces = (" " * one.starts_word + one.chars for one in found if one is not None and one.whole and one.chars)
-    return tuple(dict.fromkeys(piece for piece in pieces if len(piece) > 1 and len(piece[1:].split()) == 1))
+    whole = (one for one in found if one is not None and one.whole and one.chars.split() == [one.chars])
+    pieces = (" " * one.starts_word + one.chars for one in whole)
+    return tuple(dict.fromkeys(piece for piece in pieces if len(piece) > 1))
 
 
 @functools.lru_cache(maxsize=4)
-def piece_table(pieces: Sequence[str], vocab: CharVocab, slots: int, normalize: str) -> PieceTable:
-    """Returns the table of the pieces that words of `slots` slots may hold, in their order; see `charlm.nn.pieces`.
+def piece_table(pieces: Sequence[str], vocab: CharVocab, normalize: str) -> PieceTable:
+    """Returns the table of pieces, in their order; see `charlm.nn.pieces`.
 
-    A piece with a character that the vocabulary lacks is left out, and one that is longer than a word may be.
+    A piece with a character that the vocabulary lacks is left out.
 
     Args:
       pieces: a tuple, as `pieces_of` returns it.
@@ -77,6 +81,6 @@ def piece_table(pieces: Sequence[str], vocab: CharVocab, slots: int, normalize: 
     for piece in pieces:
         begins = piece.startswith(" ")
         ids = (WORD_CLS,) * begins + tuple(vocab.encode_word(form(piece[begins:])))
-        if UNK not in ids and 1 < len(ids) <= slots - (not begins):
+        if UNK not in ids and len(ids) > 1:
             kept[ids] = None
     return PieceTable(tuple(kept)) if kept else NO_PIECES

@@ -23,12 +23,11 @@ class SpellingSums(NamedTuple):
     """Sums over the predicted words of a batch, float32 scalars; the sums of several batches may be added up."""
 
     nats: jax.Array  # negative log-likelihood of the characters and ends
-    chars: jax.Array  # characters and ends
+    chars: jax.Array  # characters and ends, one for all bytes of a character
     changed: jax.Array  # words that are read otherwise than they are meant
     mended: jax.Array  # of these: all characters are right
     kept: jax.Array  # words that are read as they are meant
     kept_right: jax.Array  # of these: all characters are right
-    whole: jax.Array  # characters and ends, of a character that is spelled by bytes only the first
 
 
 def spelling_sums(
@@ -58,12 +57,11 @@ def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords, by_bytes: bool = F
 
     return SpellingSums(
         nats=jnp.where(real_SMC, nats_SMC, 0).sum(),
-        chars=count(real_SMC),
+        chars=count(real_SMC & whole_characters(labels_SMC, by_bytes)),
         changed=count(word_SM & ~same_SM),
         mended=count(word_SM & ~same_SM & right_SM),
         kept=count(word_SM & same_SM),
         kept_right=count(word_SM & same_SM & right_SM),
-        whole=count(real_SMC & whole_characters(labels_SMC, by_bytes)),
     )
 
 
@@ -73,14 +71,14 @@ def summarize(sums: SpellingSums) -> dict[str, float]:
     Raises:
       ValueError: no word was predicted.
     """
-    nats, chars, changed, mended, kept, kept_right, whole = (float(x) for x in sums)
+    nats, chars, changed, mended, kept, kept_right = (float(x) for x in sums)
     if chars == 0:
         raise ValueError(
             "no word was predicted: too little text, or spelling.misspelled and data.mask_rate too small for it"
         )
     return {
         "loss": nats / chars,
-        "bits_per_char": nats / whole / math.log(2),
+        "bits_per_char": nats / chars / math.log(2),
         "mended": mended / max(changed, 1.0),
         "kept": kept_right / max(kept, 1.0),
     }

@@ -17,6 +17,7 @@ from charlm.families.corrections import WEIGHING_FILE, read_weighing
 
 RIDGE = 1.0  # how strongly fitted weights are held to those they start from: as a normal prior of variance 1 holds them
 _STEPS = 100  # most of Newton's method; some ten are taken
+_MOST = 1e6  # of a stored weight
 _ENOUGH = 1e-6  # a step so small is the last
 
 
@@ -67,25 +68,40 @@ class Choice(NamedTuple):
 
 
 class Weighing(NamedTuple):
-    """The weights of a model: with the words that lie beside it alone, and with words of the user's."""
+    """The weights of a model.
+
+    Attributes:
+      own: with the words that lie beside it alone.
+      told: with words of the user's that are `share` of all.
+      share: from 0 to 1; with a smaller share the weights lie between the two.
+    """
 
     own: Weights = Weights()
     told: Weights = Weights()
+    share: float = 1.0
+
+    def at(self, share: float) -> np.ndarray:
+        """Returns the weights, float64 [10], where a share of the known words, from 0 to 1, is of the user's."""
+        part = min(share / self.share, 1.0)
+        return (1 - part) * self.own.vector() + part * self.told.vector()
 
     def settings(self) -> JsonObject:
         """Returns the weights in a form that JSON can store, as `of` reads it."""
-        return {name: dataclasses.asdict(weights) for name, weights in self._asdict().items()}
+        return {"own": dataclasses.asdict(self.own), "told": dataclasses.asdict(self.told), "share": self.share}
 
     @classmethod
     def of(cls, stored: Mapping[str, Json]) -> Weighing:
         """Returns stored weights; ValueError if they are none."""
         names = [field.name for field in dataclasses.fields(Weights)]
-        for name in cls._fields:
+        for name in ("own", "told"):
             values = stored.get(name)
-            numbers = values.values() if isinstance(values, dict) and list(values) == names else ()
-            if not numbers or not all(type(x) in (int, float) and np.isfinite(x) for x in numbers):
+            numbers = values.values() if isinstance(values, dict) and values.keys() == set(names) else ()
+            if not numbers or not all(type(x) in (int, float) and -_MOST < x < _MOST for x in numbers):
                 raise ValueError(f"{name}: expected a number for each of {', '.join(names)}")
-        return cls(*(Weights(**stored[name]) for name in cls._fields))
+        share = stored.get("share")
+        if not isinstance(share, int | float) or not 0 < share <= 1:
+            raise ValueError(f"share={share!r}: expected a number above 0, at most 1")
+        return cls(Weights(**stored["own"]), Weights(**stored["told"]), share)
 
 
 def weighing_in(folder: Path) -> Weighing:
@@ -103,10 +119,14 @@ def fitted(choices: Sequence[Choice], start: Weights) -> Weights:
     Newton's method finds them, with shorter steps where a whole one goes too far; the problem has one optimum.
 
     Raises:
-      ValueError: there is no word with a candidate beside it.
+      ValueError: there is no misspelled word, or no other, with what is meant among its candidates.
     """
-    if not choices:
-        raise ValueError("no word of these texts has a candidate: nothing to fit")
+    wrong = sum(one.meant > 0 for one in choices)
+    if not 0 < wrong < len(choices):
+        raise ValueError(
+            f"of {len(choices):,} words with what is meant among their candidates {wrong:,} are misspelled: to fit "
+            "takes both kinds"
+        )
     features_NKF = np.zeros((len(choices), max(len(one.features_KF) for one in choices), len(start.vector())))
     absent_NK = np.full(features_NKF.shape[:2], -np.inf)
     for n, one in enumerate(choices):
@@ -114,16 +134,15 @@ def fitted(choices: Sequence[Choice], start: Weights) -> Weights:
     rows_N, meant_N = np.arange(len(choices)), np.array([one.meant for one in choices])
     start_F = weights_F = start.vector()
 
-    def chances(weights_F: np.ndarray) -> np.ndarray:
-        return _chances(features_NKF @ weights_F + absent_NK)
+    def log_chances(weights_F: np.ndarray) -> np.ndarray:
+        return _log_chances(features_NKF @ weights_F + absent_NK)
 
     def loss(weights_F: np.ndarray) -> float:
-        with np.errstate(divide="ignore"):  # a step too far may leave what is meant no chance
-            likely = np.log(chances(weights_F)[rows_N, meant_N]).sum()
+        likely = log_chances(weights_F)[rows_N, meant_N].sum()
         return RIDGE / 2 * float(((weights_F - start_F) ** 2).sum()) - float(likely)
 
     for _ in range(_STEPS):
-        chances_NK = chances(weights_F)
+        chances_NK = np.exp(log_chances(weights_F))
         mean_NF = np.einsum("nk,nkf->nf", chances_NK, features_NKF)
         slope_F = (features_NKF[rows_N, meant_N] - mean_NF).sum(axis=0) - RIDGE * (weights_F - start_F)
         square_FF = np.einsum("nk,nkf,nkg->fg", chances_NK, features_NKF, features_NKF, optimize=True)
@@ -139,10 +158,9 @@ def fitted(choices: Sequence[Choice], start: Weights) -> Weights:
 
 def nats(choices: Sequence[Choice], weights: Weights) -> float:
     """Returns the mean of -log(probability of what is meant) over choices."""
-    chances = (_chances((one.features_KF @ weights.vector())[None])[0, one.meant] for one in choices)
-    return float(np.mean([-np.log(chance) for chance in chances]))
+    weights_F = weights.vector()
+    return float(np.mean([-_log_chances((one.features_KF @ weights_F)[None])[0, one.meant] for one in choices]))
 
 
-def _chances(scores_NK: np.ndarray) -> np.ndarray:
-    shifted_NK = np.exp(scores_NK - scores_NK.max(axis=1, keepdims=True))
-    return shifted_NK / shifted_NK.sum(axis=1, keepdims=True)
+def _log_chances(scores_NK: np.ndarray) -> np.ndarray:
+    return scores_NK - np.logaddexp.reduce(scores_NK, axis=1, keepdims=True)

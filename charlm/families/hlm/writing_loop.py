@@ -94,7 +94,8 @@ def letters_of(vocab: CharVocab, size: int) -> tuple[np.ndarray, ByteRules | Non
     """Returns what `WritingSettings` says of the ids of a vocabulary, of which the model has `size`.
 
     A byte that stands alone for an ASCII character may be written if that has no id of its own and is no space; the
-    rules of the other bytes are table 3-7 of the Unicode standard: no overlong form, no surrogate, at most U+10FFFF.
+    rules of the other bytes are table 3-7 of the Unicode standard: no overlong form, no surrogate, at most U+10FFFF;
+    and none below U+00A1. That a character has an id of its own, or is a rarer space, only training tells.
     """
     letters_V = np.zeros(size, bool)
     letters_V[[vocab.ids[char] for char in vocab.chars]] = True
@@ -106,7 +107,7 @@ def letters_of(vocab: CharVocab, size: int) -> tuple[np.ndarray, ByteRules | Non
     for more, (first, last) in enumerate([(0xC2, 0xDF), (0xE0, 0xEF), (0xF0, 0xF4)], 1):
         more_V[FIRST_CHAR + first : FIRST_CHAR + last + 1] = more
     least_V[:], most_V[:] = FIRST_CHAR + 0x80, FIRST_CHAR + 0xBF
-    for byte, least in ((0xE0, 0xA0), (0xF0, 0x90)):
+    for byte, least in ((0xC2, 0xA1), (0xE0, 0xA0), (0xF0, 0x90)):  # behind C2, controls and a space come first
         least_V[FIRST_CHAR + byte] = FIRST_CHAR + least
     for byte, most in ((0xED, 0x9F), (0xF4, 0x8F)):
         most_V[FIRST_CHAR + byte] = FIRST_CHAR + most

@@ -205,7 +205,7 @@ class WritingPredictor(HLMPredictor):
         """Returns the spans of the words of a text, long ones in pieces, and for each whether a space follows."""
         spans = self._splitter.spans(text)
         spaces = [a[1] < b[0] for a, b in itertools.pairwise(spans)]
-        pieces = [self.vocab.cut(text[a:b], self._slots - 2) for a, b in spans]
+        pieces = [self.vocab.cut(text[a:b], self._slots - 2, self._encoder.normalize) for a, b in spans]
         found = []
         for (at, _), of_word in zip(spans, pieces, strict=True):
             stops = itertools.accumulate(map(len, of_word), initial=at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import string
 
 import numpy as np
@@ -141,10 +142,13 @@ def test_choices_are_the_candidates_of_words_whose_meaning_is_among_them():
 
 
 def test_weights_of_the_users_words_serve_these_alone():
-    keep = Weighing(told=Weights(same=50.0))  # with the user's words, every word stays
-    mender = corrector(Stated(), weighing=keep)
-    without, told = (mender.correct(["teh cat"], 1, 0.5, mender.known(words))[0] for words in (None, ["dinosaur"]))
-    assert (without.corrected, told.corrected) == ("the cat", "teh cat")
+    """With as many words of the user's as the weights were fitted to, every word stays; with a few, hardly any does."""
+    mender = corrector(Stated(), weighing=Weighing(told=Weights(same=500.0), share=0.9))
+    many = ["".join(letters) for letters in itertools.product("uvwxy", repeat=3)]
+    found = [mender.correct(["teh cat"], 1, 0.5, mender.known(words))[0] for words in (None, many, ["zz"])]
+    assert [one.corrected for one in found] == ["the cat", "teh cat", "teh cat"]
+    small = corrector(Stated(), weighing=Weighing(told=Weights(same=5.0), share=0.9))
+    assert small.correct(["teh cat"], 1, 0.5, small.known(["zz"]))[0].corrected == "the cat"
 
 
 def test_an_unlikely_spelling_stays_a_candidate():

@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 from small_run import WORDS, on_devices, small_config, write_text
 
+from charlm.core import checkpoint as checkpoints
 from charlm.data.subword_building import build_byte_level, build_wordpiece
 from charlm.families.hlm.config import model_config
-from charlm.families.hlm.objective import MaskedCharacters
-from charlm.families.hlm.pieces import piece_table, pieces_of
+from charlm.families.hlm.objective import MaskedCharacters, check_pieces
+from charlm.families.hlm.pieces import piece_table, pieces_of, pieces_of_start
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.nn.pieces import NO_PIECES, piece_rows
 from charlm.text.chars import WORD_CLS, CharVocab
-from charlm.text.subwords import SubwordTokenizer
+from charlm.text.subwords import SubwordTokenizer, Surface
 from charlm.training.train import train
 
 COUNTS = Counter(dict.fromkeys(WORDS, 9))
@@ -43,8 +44,8 @@ def test_pieces_say_whether_they_begin_a_word(tmp_path, build):
 
 def test_a_word_gets_the_longest_piece_at_each_character():
     vocab = CharVocab("thesmaé")
-    table = piece_table((" t", " th", "he", "hes", " unknown", "a" * 9, "Ä"), vocab, 6, "none")
-    assert table.size == 4  # what holds other characters, or is longer than a word may be, is left out
+    table = piece_table((" t", " th", "he", "hes", " unknown", "a" * 9, "Ä"), vocab, "none")
+    assert table.size == 5  # what holds other characters is left out
     assert [piece_of(table, "thes", vocab, end) for end in range(4)] == [0, 1, 2, 3]
     assert [piece_of(table, "mhes", vocab, end) for end in range(4)] == [None, None, 2, 3]
 
@@ -52,9 +53,8 @@ def test_a_word_gets_the_longest_piece_at_each_character():
 def test_pieces_have_the_form_of_the_text_and_none_may_be_left():
     vocab = CharVocab("né")
     decomposed = "ne\u0301"
-    assert piece_table((decomposed,), vocab, 6, "none") is NO_PIECES
-    assert piece_table((decomposed,), vocab, 6, "nfc").size == 1
-    assert piece_table(("n" * 5, "n" * 6), vocab, 6, "none").size == 1  # one slot is before the word
+    assert piece_table((decomposed,), vocab, "none") is NO_PIECES
+    assert piece_table((decomposed,), vocab, "nfc").size == 1
 
 
 def test_a_config_with_a_tokenizer_makes_no_model_without_its_pieces():
@@ -105,6 +105,39 @@ def test_a_run_that_starts_from_a_model_knows_its_pieces(folder):
     loaded = objective.load_params(config.init_from, shapes, shapes)
     assert np.abs(loaded["hlm"]["embed"]["pieces"]["embedding"]).max() > 0
     assert f"pieces known  {objective.model.config.pieces.size}" in objective.start_lines()
+
+
+def test_a_run_goes_on_with_its_pieces_whatever_became_of_the_tokenizer(folder):
+    run = folder / "run"
+    own = tuple(from_pretrained(run).metadata["pieces"])
+    gone = of(folder, "moved", resume=str(run))
+    assert pieces_of_start(gone, None) == pieces_of_start(of(folder, "moved"), run) == own
+    other = of(folder, "others", resume=str(run))
+    with pytest.raises(ValueError, match=r"leave out text\.tokenizer"):
+        check_pieces(run / "checkpoints" / "4", pieces_of_start(other, None))
+
+
+def test_pieces_do_not_depend_on_the_slots_of_words(folder):
+    shape = lambda slots: model_config(of(folder, model={"char_slots": slots}), CharVocab("the"), ("he", "thet"))
+    assert [shape(slots).pieces.size for slots in (3, 9)] == [2, 2]
+
+
+def test_a_model_without_pieces_learns_none(folder, trained):
+    with pytest.raises(ValueError, match="knows no pieces of a subword tokenizer, and a trained model learns none"):
+        check_pieces(checkpoints.find(trained.workdir), (" the",))
+
+
+def test_pieces_of_several_words_and_line_ends_are_left_out():
+    class Tokenizer:
+        surfaces = (Surface("a b", False), Surface("ab\n", False), Surface("ab", False), Surface("c", True), None)
+
+        def ids(self):
+            return range(len(self.surfaces))
+
+        def surface(self, index):
+            return self.surfaces[index]
+
+    assert pieces_of(Tokenizer()) == ("ab", " c")
 
 
 def test_a_model_of_other_pieces_is_refused(folder):

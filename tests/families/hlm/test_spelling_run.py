@@ -29,7 +29,7 @@ def speller(trained, tmp_path_factory):
     """The workdir of a speller that was trained for four steps from the run `trained`."""
     folder = tmp_path_factory.mktemp("speller")
     config = trained.new_config()
-    (folder / "list.txt").write_text("cat cta\nmat mta\ntown twon\nhouse huose\nslept slpet\n")
+    (folder / "list.txt").write_text("cat cta\nmat mta\ntown twon\nhouse huose\nslept slpet\nand adn\ntrees teres\n")
     config.objective = "spelling"
     config.init_from = str(trained.workdir)
     config.spelling.lists = (str(folder / "list.txt"),)
@@ -95,7 +95,7 @@ def test_an_export_comes_back_as_a_speller(speller, tmp_path):
 
 def test_weights_are_fitted_and_stay_with_the_model(speller, tmp_path, capsys):
     """The copy has the parameters of the model, and weights that its own copies have, too."""
-    (tmp_path / "text.txt").write_text("The cat sat on a mat in town. We slept near a house in town today.\n" * 4)
+    (tmp_path / "text.txt").write_text("The cat and dog ran to every mat. We slept near old trees and a house.\n" * 4)
     (tmp_path / "words.txt").write_text("cat 9\nmat 8\ntown 7\nhouse 6\nslept 5\nhome 4\n")
     told = ["--models", str(speller), "--fit", "--data", f"{tmp_path}/text.txt", "--words", f"{tmp_path}/words.txt"]
     told += ["--lists", str(speller.parent / "list.txt"), "--clean", "0", "--rate", "1", "--out", f"{tmp_path}/fitted"]
@@ -103,6 +103,8 @@ def test_weights_are_fitted_and_stay_with_the_model(speller, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "--heldout-words=0.5: expected less than the 0.2 of the words" in said
     assert not (tmp_path / "fitted").exists()
+    assert evaluate([*told, "--heldout-words", "0.18"]) == 1
+    assert "--lists: none of their words is kept from training (0.2) and from evaluations" in capsys.readouterr().err
     assert evaluate([*told, "--heldout-words", "0.0001"]) == 0
     before, fitted = (Predictor.from_checkpoint(path) for path in (speller, tmp_path / "fitted"))
     assert before.weighing == Weighing()

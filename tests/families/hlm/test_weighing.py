@@ -46,28 +46,47 @@ def test_the_optimum_is_that_of_likelihood_and_ridge():
 def test_few_choices_move_the_weights_little():
     few, many = (np.abs(fitted(drawn(count), Weights()).vector() - Weights().vector()).sum() for count in (3, 3000))
     assert few < 0.7 * many
-    with pytest.raises(ValueError, match="no word of these texts has a candidate"):
-        fitted([], Weights())
+
+
+@pytest.mark.parametrize("meant", [[], [0, 0], [1]])
+def test_to_fit_takes_misspelled_words_and_others(meant):
+    choices = [Choice(np.zeros((2, 10)), one) for one in meant]
+    with pytest.raises(ValueError, match=r"words with what is meant among their candidates \d are misspelled"):
+        fitted(choices, Weights())
+
+
+def test_what_is_far_from_likely_has_its_nats():
+    assert nats([Choice(np.eye(2, 10) * 5000, 1)], Weights(model=1.0, prior=0.0)) == pytest.approx(5000)
+
+
+def test_few_words_of_the_user_leave_the_weights_nearly_as_they_are():
+    weighing = Weighing(Weights(same=1.0), Weights(same=3.0), share=0.5)
+    found = [weighing.at(share)[3] for share in (0.0, 0.25, 0.5, 0.9)]
+    np.testing.assert_allclose(found, [1.0, 2.0, 3.0, 3.0])
 
 
 def test_weights_are_stored_beside_a_model(tmp_path):
     assert read_weighing(tmp_path) is None
     assert weighing_in(tmp_path) == Weighing()
-    weighing = Weighing(Weights(model=0.25), Weights(same=-1.5))
+    weighing = Weighing(Weights(model=0.25), Weights(same=-1.5), 0.75)
     write_weighing(tmp_path, weighing.settings())
+    assert weighing_in(tmp_path) == weighing
+    other_order = {name: dict(sorted(of.items())) for name, of in weighing.settings().items() if name != "share"}
+    write_weighing(tmp_path, {"share": 0.75, **other_order})
     assert weighing_in(tmp_path) == weighing
 
 
 @pytest.mark.parametrize(
     "change",
     [lambda w: w.pop("told"), lambda w: w["own"].pop("model"), lambda w: w["told"].update(same="1"),
-     lambda w: w["own"].update(extra=1.0), lambda w: w["own"].update(model=float("nan"))],
+     lambda w: w["own"].update(extra=1.0), lambda w: w["own"].update(model=float("nan")),
+     lambda w: w["own"].update(model=10**400), lambda w: w.pop("share"), lambda w: w.update(share=0)],
 )  # fmt: skip
 def test_a_file_that_holds_no_weights_is_named(tmp_path, change):
     stored = Weighing().settings()
     change(stored)
     (tmp_path / WEIGHING_FILE).write_text(json.dumps(stored))
-    with pytest.raises(ValueError, match=rf"{WEIGHING_FILE}.*(expected a number for each of model, prior|NaN|nan)"):
+    with pytest.raises(ValueError, match=rf"{WEIGHING_FILE}.*(expected a number|NaN|nan|digits)"):
         weighing_in(tmp_path)
 
 

@@ -237,6 +237,16 @@ def test_long_words_of_bytes_are_cut_between_characters(byte_writer):
     assert byte_writer.texts_of(own) == [RARE + " "]
 
 
+def test_words_are_cut_as_they_are_spelled():
+    """A letter that its normal form spells by two characters takes the room of two."""
+    vocab = CharVocab("\u0915\u093cab")
+    assert vocab.cut("\u0958" * 5, 4, "nfc") == ["\u0958" * 2, "\u0958" * 2, "\u0958"]
+    assert vocab.cut("abab", 4, "nfc") == ["abab"]
+    assert vocab.cut("ababa", 4) == ["abab", "a"]
+    assert vocab.cut("", 4) == [""]
+    assert BYTES.cut("🙂🙂", 3) == ["🙂", "🙂"]
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0, 30.0])
 def test_only_whole_characters_are_written(byte_writer, temperature):
     """At a high temperature all bytes are about as likely, so that without rules most would be no UTF-8."""
@@ -270,6 +280,9 @@ def test_bytes_that_may_be_written_are_those_of_utf8(byte):
         assert [len(one.decode()) for one in ends] == [1, 1]
         below, above = (int.from_bytes(one[1:2], "big") for one in ends)
         for other in (below - 1, above + 1):
+            if (byte, other) == (0xC2, 0xA0):  # what is below is UTF-8, but controls and a space
+                assert bytes([byte, other]).decode() == "\u00a0"
+                continue
             with pytest.raises(UnicodeDecodeError):
                 bytes([byte, other, *ends[0][2:]]).decode()
     else:
