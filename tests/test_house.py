@@ -54,7 +54,7 @@ ROOMS = {
     "doctor": "core",
     "search": "api.model convert core data families text.noise.keyboards text.speller",
     "evaluate_retrieval": "api.model core data metrics robustness.render search text wordrec.defences",
-    "evaluate_spelling": "core data families metrics text wordrec.defences",
+    "evaluate_spelling": "convert.files core data families metrics text wordrec.defences",
     "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
     "main": "cli config core finetune training",
