@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--heldout-words", type=float, default=0.1, metavar="SHARE", help=f"{share} {usual}")
     add("--sentences", type=int, default=0, metavar="N", help=f"at most so many sentences of --data; 0: all {usual}")
     add("--seed", type=int, default=0, help=f"of the misspellings {usual}")
-    add("--samples", type=int, default=1000, help=f"number of resamples for each interval {usual}")
+    add("--samples", type=int, default=1000, help=f"resamples for each interval of a report {usual}")
     add("--batch-size", type=int, default=32, help=f"sentences that a model reads at a time {usual}")
     fit = "write a copy of the model to --out, whose weights of candidates fit these sentences, instead of a report"
     add("--fit", action="store_true", help=fit)

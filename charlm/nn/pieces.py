@@ -16,10 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-FACTORS = (
-    0x01000193,
-    0x9E3779B1,
-)  # of the polynomials: those of the FNV hash and, by the golden ratio, of Knuth's
+FACTORS = (0x01000193, 0x9E3779B1)  # of the polynomials: the FNV hash's and, by the golden ratio, Knuth's
 _TRIES = 1000
 
 

@@ -59,7 +59,8 @@ class HLMConfig:
     bias: bool = True
     ngrams: int = 0
     ngram_sizes: tuple[int, ...] = (3, 4, 5)
-    pieces: PieceTable = NO_PIECES  # of the tokenizer that `text.tokenizer` names
+    # Of the tokenizer that `text.tokenizer` names. Search indexes know a model by the repr of this, and by its pieces.
+    pieces: PieceTable = dataclasses.field(default=NO_PIECES, repr=False)
     local_words: int = 0
     global_every: int = 3
     causal: bool = False  # whether context is that of the words before: of an HLM that writes

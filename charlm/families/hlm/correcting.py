@@ -23,7 +23,7 @@ from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape
 from charlm.data.word_batch import WordBatch
 from charlm.families.corrections import Correction, Meant, Mend, weighted
 from charlm.families.hlm.misspelled import END, ROOM, is_correctable
-from charlm.families.hlm.weighing import Choice, Weighing, Weights, fitted, nats
+from charlm.families.hlm.weighing import Choice, Weighing, Weights, best_weights, nats
 from charlm.text.chars import MASK, UNK, CharVocab
 from charlm.text.defences import cased
 from charlm.text.noise.keyboards import AUTO, keyboard_for
@@ -213,7 +213,7 @@ class Corrector:
 
         def fit(which: str, known: WordsNear, start: Weights) -> Weights:
             choices = list(self.choices(given, batch_size, known))
-            found = fitted(choices, start)
+            found = best_weights(choices, start)
             log.info(
                 "candidates %s weighed by %d words, %d of them misspelled: %.4f nats a word, %.4f before",
                 which, len(choices), sum(one.meant > 0 for one in choices), nats(choices, found), nats(choices, start),
@@ -225,7 +225,7 @@ class Corrector:
         if not words:
             return Weighing(own, own)
         known = self.known(words)
-        return Weighing(own, fit("with further words", known, usual.told), round(known.told, 4))
+        return Weighing(own, fit("with further words", known, usual.told), known.told)
 
     def choices(self, given: Sequence[Meant], batch_size: int, known: WordsNear) -> Iterator[Choice]:
         """Yields the candidates of the words of texts, as far as what is meant is one of them, and not the only one."""

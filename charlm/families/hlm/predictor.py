@@ -24,7 +24,7 @@ from charlm.data.word_batch import WordBatch
 from charlm.families.corrections import THRESHOLD, Correction, Meant, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
-from charlm.families.hlm.config import model_config
+from charlm.families.hlm.config import HLMConfig, model_config
 from charlm.families.hlm.correcting import SLOTS, Corrector
 from charlm.families.hlm.filling import GapFiller, WordGap
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
@@ -136,6 +136,10 @@ class HLMPredictor(Predictor):
         predict = lambda p, kept, batch: applied(model, {"params": p, PROJECTED: {"hlm": kept}})(batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
         self.words = None if words is None or "fill_mask" in self.missing else self.known_words(words)
+        self._complete(shape)
+
+    def _complete(self, shape: HLMConfig) -> None:
+        """Makes what a kind of its own needs beside this; the last step of `__init__`."""
 
     @classmethod
     def from_pretrained(cls, pretrained: Pretrained) -> Self:

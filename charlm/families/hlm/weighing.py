@@ -113,7 +113,7 @@ def weighing_in(folder: Path) -> Weighing:
         raise ValueError(f"{folder / WEIGHING_FILE}: {error}") from None
 
 
-def fitted(choices: Sequence[Choice], start: Weights) -> Weights:
+def best_weights(choices: Sequence[Choice], start: Weights) -> Weights:
     """Returns the weights with which what is meant is likeliest: conditional likelihood, held to `start` by a ridge.
 
     Newton's method finds them, with shorter steps where a whole one goes too far; the problem has one optimum.

@@ -11,14 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import jax
-import ml_collections
 import numpy as np
 
-from charlm.core.types import Params
 from charlm.data.batching import WordSequence, edges
 from charlm.data.forms import spaces_behind
 from charlm.data.word_batch import WordBatch
-from charlm.families.hlm.config import model_config
+from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loop import WritingSettings, letters_of, word_writer
@@ -28,7 +26,7 @@ from charlm.families.subword.generation import check_settings, prompt_keys
 from charlm.families.subword.scoring import stretches
 from charlm.families.views import MOST_SHOWN, Views
 from charlm.families.windows import of_like_length, one_ahead, rounded
-from charlm.text.chars import JOINED, SPACED, CharVocab
+from charlm.text.chars import JOINED, SPACED
 
 ENDS = {SPACED: " ", JOINED: ""}
 HEAD_POSITIONS = 2048  # most words whose letters are predicted at once: 160 MiB of logits with 20 slots and 1,024 ids
@@ -47,18 +45,9 @@ class WritingPredictor(HLMPredictor):
 
     suited = ("score", "generate")
 
-    def __init__(
-        self,
-        config: ml_collections.ConfigDict,
-        vocab: CharVocab,
-        params: Params,
-        words: Iterable[str] | None = None,
-        pieces: Sequence[str] = (),
-    ) -> None:
-        super().__init__(config, vocab, params, words, pieces)
+    def _complete(self, shape: HLMConfig) -> None:
         self.name, self.missing, self.spells = f"{self.name} that writes", {}, False
         # Layers in a loop, or computed anew, have nothing to keep from word to word.
-        shape = model_config(config, vocab, pieces)
         model = HLMForNextWord(dataclasses.replace(shape, scan_layers=False, remat=False))
         self._model, self._write = model, word_writer(model)
 

@@ -141,6 +141,17 @@ def test_choices_are_the_candidates_of_words_whose_meaning_is_among_them():
     assert all(one.features_KF.shape[1] == 10 and len(one.features_KF) > 1 for one in found)
 
 
+def test_a_fit_with_one_further_word_can_be_stored():
+    text = "teh cat on teh house"
+    spans = [(0, 3), (4, 7), (8, 10), (11, 14), (15, 20)]
+    given = [Meant(text, spans, ["the", "cat", "on", "the", "house"])]
+    frequent = [f"{a}{b}{c}" for a in "bcdfg" for b in "aeiou" for c in string.ascii_lowercase]
+    mender = corrector(Stated(), frequent=[*FREQUENT, *frequent])
+    found = mender.fitted(given, 2, {"zebra": 1.0})
+    assert found.share == 1 / (1 + len({*FREQUENT, *frequent}))
+    assert Weighing.of(found.settings()) == found
+
+
 def test_weights_of_the_users_words_serve_these_alone():
     """With as many words of the user's as the weights were fitted to, every word stays; with a few, hardly any does."""
     mender = corrector(Stated(), weighing=Weighing(told=Weights(same=500.0), share=0.9))

@@ -122,6 +122,11 @@ def test_pieces_do_not_depend_on_the_slots_of_words(folder):
     assert [shape(slots).pieces.size for slots in (3, 9)] == [2, 2]
 
 
+def test_a_search_index_of_a_model_without_pieces_stays_valid():
+    """An index knows its model by this text, among others, so a newer field must not change it."""
+    assert "pieces" not in repr(model_config(small_config(Path("text.txt"), Path("cache"))))
+
+
 def test_a_model_without_pieces_learns_none(folder, trained):
     with pytest.raises(ValueError, match="knows no pieces of a subword tokenizer, and a trained model learns none"):
         check_pieces(checkpoints.find(trained.workdir), (" the",))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from charlm.families.corrections import WEIGHING_FILE, read_weighing, write_weighing
-from charlm.families.hlm.weighing import RIDGE, Choice, Weighing, Weights, fitted, nats, weighing_in
+from charlm.families.hlm.weighing import RIDGE, Choice, Weighing, Weights, best_weights, nats, weighing_in
 
 TRUE = np.array([0.3, 0.9, 0.5, 1.0, -0.5, 0.2, 0.0, 0.1, -0.2, 0.4])
 
@@ -26,7 +26,7 @@ def drawn(count: int, seed: int = 0) -> list[Choice]:
 
 
 def test_the_weights_that_made_the_choices_are_found():
-    found = fitted(drawn(4000), Weights())
+    found = best_weights(drawn(4000), Weights())
     np.testing.assert_allclose(found.vector(), TRUE, atol=0.15)
     new = drawn(500, seed=1)
     assert nats(new, found) < nats(new, Weights()) - 0.1
@@ -38,13 +38,14 @@ def test_the_optimum_is_that_of_likelihood_and_ridge():
     def loss(vector):
         return len(choices) * nats(choices, Weights(*vector)) + RIDGE / 2 * ((vector - start.vector()) ** 2).sum()
 
-    best = fitted(choices, start).vector()
+    best = best_weights(choices, start).vector()
     for way in np.eye(len(best)):
         assert loss(best) <= min(loss(best + 0.01 * way), loss(best - 0.01 * way))
 
 
 def test_few_choices_move_the_weights_little():
-    few, many = (np.abs(fitted(drawn(count), Weights()).vector() - Weights().vector()).sum() for count in (3, 3000))
+    moved = lambda count: np.abs(best_weights(drawn(count), Weights()).vector() - Weights().vector()).sum()
+    few, many = moved(3), moved(3000)
     assert few < 0.7 * many
 
 
@@ -52,7 +53,7 @@ def test_few_choices_move_the_weights_little():
 def test_to_fit_takes_misspelled_words_and_others(meant):
     choices = [Choice(np.zeros((2, 10)), one) for one in meant]
     with pytest.raises(ValueError, match=r"words with what is meant among their candidates \d are misspelled"):
-        fitted(choices, Weights())
+        best_weights(choices, Weights())
 
 
 def test_what_is_far_from_likely_has_its_nats():
