@@ -19,7 +19,7 @@ from charlm.data.forms import word_rows
 from charlm.data.masking import rounded_at_random
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.streams import generator
-from charlm.text.chars import SEP, UNK, CharVocab, WordEncoder
+from charlm.text.chars import MASK, SEP, UNK, CharVocab, WordEncoder
 from charlm.text.noise.mixture import Misspeller, Mixture, parted
 
 ROOM = 3  # slots behind a word: the word meant may be two characters longer, and has an end
@@ -36,7 +36,8 @@ class Spelling:
       held_out: the share of the words of these lists that are kept for evaluation.
       most: of the words of a text that are misspelled; the share of each text is drawn below it.
       clean: the share of texts without any misspelling.
-      kept: the share of the words that are predicted as they stand.
+      kept: the share of the words that are predicted where they are no misspellings.
+      hidden: the share of these whose characters are masked.
     """
 
     mixture: Mixture
@@ -45,13 +46,16 @@ class Spelling:
     most: float
     clean: float
     kept: float
+    hidden: float = 0.0
 
     @classmethod
     def of(cls, config: ml_collections.ConfigDict) -> Spelling:
         """Returns what a config says."""
         own = config.spelling
         mixture = Mixture(tuple(own.noise), own.listed)
-        return cls(mixture, tuple(own.lists), own.heldout_words, own.misspelled, own.clean, config.data.mask_rate)
+        return cls(
+            mixture, tuple(own.lists), own.heldout_words, own.misspelled, own.clean, config.data.mask_rate, own.hidden
+        )
 
     def misspeller(self) -> Misspeller:
         """Returns what misspells words in training; ValueError if a list cannot be read or a noise is not usable."""
@@ -98,7 +102,11 @@ class MisspellingMaker(SentenceMaker):
         return WordEncoder(self.vocab, self.char_slots)
 
     def make(self, parts: list[np.ndarray], number: tuple[int, ...]) -> WordSequence:
-        """Joins sentences to a sequence, misspells some of its words, and asks for these and some others."""
+        """Joins sentences to a sequence, misspells some of its words, and asks for these and some others.
+
+        Of the others some are masked, as in pre-training: what the model says of a word it cannot see is asked, too,
+        when it corrects.
+        """
         meant_WC = np.concatenate(parts)
         rng = generator(self.seed, *number)
         words = [self.vocab.decode(row_C[1:]) for row_C in meant_WC]
@@ -109,7 +117,9 @@ class MisspellingMaker(SentenceMaker):
             [n for n in range(len(read)) if n not in changed]
         ]
         others = [n for n in usable if n not in changed and self._fits(words[n], words[n])]
-        kept = rng.permutation(others)[: rounded_at_random(self.spelling.kept * len(words), rng)]
+        kept = rng.permutation(np.array(others, int))[: rounded_at_random(self.spelling.kept * len(words), rng)]
+        hidden = kept[: rounded_at_random(self.spelling.hidden * len(kept), rng)]
+        read_WC[hidden] = hidden_rows(read_WC[hidden])
         labels_WC = np.zeros_like(meant_WC)
         for n in (*changed, *kept.tolist()):
             labels_WC[n] = labels_of(meant_WC[n])
@@ -130,6 +140,13 @@ class MisspellingMaker(SentenceMaker):
     def _fits(self, meant: str, read: str) -> bool:
         size = len if not self.vocab.by_bytes else lambda word: len(self.vocab.encode_word(word))
         return fits(size(meant), size(read), self.char_slots)
+
+
+def hidden_rows(rows_WC: np.ndarray) -> np.ndarray:
+    """Returns words as a model reads them with every character masked; their lengths still show."""
+    hidden_WC = np.where(rows_WC != 0, MASK, 0).astype(rows_WC.dtype)
+    hidden_WC[:, 0] = rows_WC[:, 0]
+    return hidden_WC
 
 
 def labels_of(meant_C: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from charlm.families.hlm.objective import MaskedCharacters
 from charlm.families.hlm.shape import batch_shape, masking_of
 from charlm.families.hlm.spelling_loss import SpellingSums, spelling_sums, summarize
 from charlm.families.text_objective import TextObjective
+from charlm.text.chars import MASK
 
 log = logging.getLogger("charlm")
 
@@ -70,17 +71,18 @@ class SpelledWords(MaskedCharacters):
         return spelling_sums(self.model, params, micro_batch, dropout_key, self.data.vocab.by_bytes)
 
     def summarize(self, sums: SpellingSums) -> dict[str, float]:
-        """Returns loss, bits per character and the shares of words mended and kept."""
+        """Returns loss, bits per character and the shares of words mended, kept and guessed."""
         return summarize(sums)
 
     def progress_line(self, scalars: dict[str, float]) -> str:
-        """Returns the loss and the shares of words mended and kept."""
+        """Returns the loss and the shares of words mended, kept and guessed."""
         return self.heldout_line(scalars)
 
     def heldout_line(self, metrics: dict[str, float]) -> str:
-        """Returns the loss and the shares of words mended and kept."""
-        mended, kept = 100 * metrics["mended"], 100 * metrics["kept"]
-        return f"loss {metrics['loss']:.4f}, {mended:.1f} % of misspelled words mended, {kept:.2f} % of others kept"
+        """Returns the loss and the shares of words mended, kept and guessed."""
+        mended, kept, guessed = (100 * metrics[name] for name in ("mended", "kept", "guessed"))
+        line = f"loss {metrics['loss']:.4f}, {mended:.1f} % of misspelled words mended, {kept:.2f} % of others kept"
+        return line + f", {guessed:.1f} % of masked words guessed" * bool(self.config.spelling.hidden)
 
     def show_examples(self, params: Params) -> None:
         """Logs some misspelled held-out words, as they are read, meant and predicted."""
@@ -96,7 +98,7 @@ class SpelledWords(MaskedCharacters):
                 read_C = np.asarray(bucket.chars_SPC)[0, bucket.row_SM[0, m], 1:]
                 meant = vocab.decode(labels_C[1 : np.count_nonzero(labels_C)])
                 read = vocab.decode(read_C)
-                if shown < count and meant and meant != read:
+                if shown < count and meant and meant != read and read_C[0] != MASK:
                     found = vocab.decode(found_MC[m][: np.count_nonzero(labels_C)]).partition("[SEP]")[0]
                     log.info("read %-16s meant %-16s predicted %s", read, meant, found)
                     shown += 1

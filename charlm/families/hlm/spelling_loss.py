@@ -17,6 +17,7 @@ from charlm.core.types import Params
 from charlm.data.word_batch import MaskedWords, WordBatch
 from charlm.families.hlm.loss import summed, whole_characters
 from charlm.families.hlm.misspelled import END
+from charlm.text.chars import MASK
 
 
 class SpellingSums(NamedTuple):
@@ -24,10 +25,12 @@ class SpellingSums(NamedTuple):
 
     nats: jax.Array  # negative log-likelihood of the characters and ends
     chars: jax.Array  # characters and ends, one for all bytes of a character
-    changed: jax.Array  # words that are read otherwise than they are meant
+    changed: jax.Array  # words that are misspelled
     mended: jax.Array  # of these: all characters are right
     kept: jax.Array  # words that are read as they are meant
     kept_right: jax.Array  # of these: all characters are right
+    hidden: jax.Array  # words that are masked
+    hidden_right: jax.Array  # of these: all characters are right
 
 
 def spelling_sums(
@@ -49,7 +52,8 @@ def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords, by_bytes: bool = F
     label_logits = jnp.take_along_axis(logits_SMCV, labels_SMC[..., None], axis=-1)[..., 0]
     nats_SMC = jax.nn.logsumexp(logits_SMCV, axis=-1) - label_logits
     right_SM = ((logits_SMCV.argmax(axis=-1) == labels_SMC) | ~real_SMC).all(axis=-1)
-    word_SM = real_SMC.any(axis=-1)
+    hidden_SM = real_SMC.any(axis=-1) & (read_SMC[..., 0] == MASK)
+    word_SM = real_SMC.any(axis=-1) & ~hidden_SM
     same_SM = ((labels_SMC == jnp.where(read_SMC == 0, END, read_SMC)) | ~real_SMC).all(axis=-1)
 
     def count(x: jax.Array) -> jax.Array:
@@ -62,16 +66,19 @@ def _bucket_sums(logits_SMCV: jax.Array, bucket: MaskedWords, by_bytes: bool = F
         mended=count(word_SM & ~same_SM & right_SM),
         kept=count(word_SM & same_SM),
         kept_right=count(word_SM & same_SM & right_SM),
+        hidden=count(hidden_SM),
+        hidden_right=count(hidden_SM & right_SM),
     )
 
 
 def summarize(sums: SpellingSums) -> dict[str, float]:
-    """Returns the reported metrics: loss (nats) and bits per character, and the shares of words mended and kept.
+    """Returns the reported metrics: loss (nats) and bits per character, and the shares of words mended, kept
+    and, of those that are masked, guessed.
 
     Raises:
       ValueError: no word was predicted.
     """
-    nats, chars, changed, mended, kept, kept_right = (float(x) for x in sums)
+    nats, chars, changed, mended, kept, kept_right, hidden, hidden_right = (float(x) for x in sums)
     if chars == 0:
         raise ValueError(
             "no word was predicted: too little text, or spelling.misspelled and data.mask_rate too small for it"
@@ -81,4 +88,5 @@ def summarize(sums: SpellingSums) -> dict[str, float]:
         "bits_per_char": nats / chars / math.log(2),
         "mended": mended / max(changed, 1.0),
         "kept": kept_right / max(kept, 1.0),
+        "guessed": hidden_right / max(hidden, 1.0),
     }

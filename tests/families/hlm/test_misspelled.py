@@ -12,7 +12,7 @@ from charlm.data.batching import packed, shape_of
 from charlm.data.forms import word_rows
 from charlm.data.masking import Masking
 from charlm.families.hlm.misspelled import END, ROOM, MisspellingMaker, Spelling, fits, is_correctable, labels_of
-from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.chars import MASK, WORD_CLS, CharVocab, WordEncoder
 from charlm.text.noise.mixture import Mixture
 
 VOCAB = CharVocab([*string.ascii_letters, *string.punctuation, *string.digits])
@@ -75,6 +75,24 @@ def test_clean_texts_have_no_misspelling():
     sequence = maker(clean=0.9999).make([ROWS], (0,))
     np.testing.assert_array_equal(sequence.chars_WC[1:-1], ROWS)
     assert sequence.labels_WC.any(axis=1).sum() >= 4
+
+
+def test_some_predicted_words_are_masked():
+    """Their lengths show, and the words meant are predicted; what else is read does not change."""
+    plain, sequence = (maker(most=0.0, hidden=share).make([ROWS], (3,)) for share in (0.0, 0.9999))
+    np.testing.assert_array_equal(sequence.labels_WC, plain.labels_WC)
+    masked_W = (sequence.chars_WC == MASK).any(axis=1)
+    asked_W = plain.labels_WC.any(axis=1)
+    assert masked_W.sum() >= 3
+    assert not (masked_W & ~asked_W).any()
+    np.testing.assert_array_equal(sequence.chars_WC[~masked_W], plain.chars_WC[~masked_W])
+    hidden_WC = sequence.chars_WC[masked_W]
+    assert (hidden_WC[:, 0] == WORD_CLS).all()
+    np.testing.assert_array_equal(hidden_WC[:, 1:] == MASK, plain.chars_WC[masked_W][:, 1:] != 0)
+
+
+def test_a_text_without_words_to_mend():
+    assert not maker().make([ROWS[[2, 4]]], (0,)).labels_WC.any()
 
 
 def test_words_that_are_mended():
