@@ -24,11 +24,13 @@ from charlm.data.word_batch import WordBatch
 from charlm.families.corrections import THRESHOLD, Correction, Meant, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
+from charlm.families.hlm.candidates import Proposer
 from charlm.families.hlm.config import HLMConfig, model_config
-from charlm.families.hlm.correcting import SLOTS, Corrector
+from charlm.families.hlm.correcting import Corrector
 from charlm.families.hlm.filling import GapFiller, WordGap
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.pieces import stored_pieces
+from charlm.families.hlm.reading import SLOTS, Reader
 from charlm.families.hlm.weighing import Weighing, weighing_in
 from charlm.families.predictor import (
     Encoding,
@@ -346,11 +348,14 @@ class HLMPredictor(Predictor):
     @functools.cached_property
     def corrector(self) -> Corrector:
         """What corrects texts; of a model that is a speller."""
+        hides = self.config.spelling.hidden > 0
+        return Corrector(self.reader, Proposer(self.vocab), self._frequent, self.weighing, hides)
+
+    @functools.cached_property
+    def reader(self) -> Reader:
+        """What reads texts for it."""
         slots = slots_up_to(self._slots, SLOTS)
-        return Corrector(
-            self._characters, self._rows, self.vocab, self._splitter, slots, self._max_words, self._frequent,
-            self.weighing,
-        )  # fmt: skip
+        return Reader(self._characters, self._rows, self.vocab, self._splitter, slots, self._max_words)
 
     def fill(
         self,

@@ -1,6 +1,6 @@
 """How candidates of a correction are weighed, and how the weights are fitted to texts whose misspellings are known.
 
-`charlm.families.hlm.correcting` makes the candidates. Open it to add a part to a candidate's score.
+`charlm.families.hlm.candidates` makes the candidates. Open it to change how weights are fitted or kept.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from charlm.core.types import Json, JsonObject
 from charlm.families.corrections import WEIGHING_FILE, read_weighing
 
 RIDGE = 1.0  # how strongly fitted weights are held to those they start from: as a normal prior of variance 1 holds them
+NEWER: dict[str, Json] = {"context": 0.0}  # weights that older files lack
 _STEPS = 100  # most of Newton's method; some ten are taken
 _MOST = 1e6  # of a stored weight
 _ENOUGH = 1e-6  # a step so small is the last
@@ -42,6 +43,8 @@ class Weights:
       letter: added for each letter of a word as it stands that is in no list, up to `correcting.MOST_LETTERS`: few long
         words are like known ones by chance.
       start: as `name`, where a sentence begins.
+      context: of the mean log-probability of a word's characters where the model does not see the word; its usual value
+        was fitted with the small English HLM as it comes.
     """
 
     model: float = 0.05
@@ -54,14 +57,15 @@ class Weights:
     stands: float = 0.06
     letter: float = -0.51
     start: float = 1.18
+    context: float = 0.71
 
     def vector(self) -> np.ndarray:
-        """Returns the weights in the order of `Candidate.features`, float64 [10]."""
+        """Returns the weights in the order of `Candidate.features`, float64 [11]."""
         return np.array(dataclasses.astuple(self))
 
 
 class Choice(NamedTuple):
-    """A word with its candidates: float64 [candidates, 10], and the number of the one that is meant."""
+    """A word with its candidates: float64 [candidates, 11], and the number of the one that is meant."""
 
     features_KF: np.ndarray
     meant: int
@@ -81,7 +85,7 @@ class Weighing(NamedTuple):
     share: float = 1.0
 
     def at(self, share: float) -> np.ndarray:
-        """Returns the weights, float64 [10], where a share of the known words, from 0 to 1, is of the user's."""
+        """Returns the weights, float64 [11], where a share of the known words, from 0 to 1, is of the user's."""
         part = min(share / self.share, 1.0)
         return (1 - part) * self.own.vector() + part * self.told.vector()
 
@@ -92,16 +96,18 @@ class Weighing(NamedTuple):
     @classmethod
     def of(cls, stored: Mapping[str, Json]) -> Weighing:
         """Returns stored weights; ValueError if they are none."""
-        names = [field.name for field in dataclasses.fields(Weights)]
-        for name in ("own", "told"):
-            values = stored.get(name)
-            numbers = values.values() if isinstance(values, dict) and values.keys() == set(names) else ()
-            if not numbers or not all(type(x) in (int, float) and -_MOST < x < _MOST for x in numbers):
-                raise ValueError(f"{name}: expected a number for each of {', '.join(names)}")
         share = stored.get("share")
         if not isinstance(share, int | float) or not 0 < share <= 1:
             raise ValueError(f"share={share!r}: expected a number above 0, at most 1")
-        return cls(Weights(**stored["own"]), Weights(**stored["told"]), share)
+        return cls(_weights(stored, "own"), _weights(stored, "told"), share)
+
+
+def _weights(stored: Mapping[str, Json], name: str) -> Weights:
+    values, names = stored.get(name), [field.name for field in dataclasses.fields(Weights)]
+    values = NEWER | values if isinstance(values, dict) else {}
+    if values.keys() != set(names) or not all(type(x) in (int, float) and -_MOST < x < _MOST for x in values.values()):
+        raise ValueError(f"{name}: expected a number for each of {', '.join(names)}")
+    return Weights(**values)
 
 
 def weighing_in(folder: Path) -> Weighing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import string
 
 import numpy as np
@@ -10,10 +11,12 @@ import pytest
 
 from charlm.data.forms import word_rows
 from charlm.families.corrections import Correction, Meant, check_threshold, counted_words, weighted
-from charlm.families.hlm.correcting import Corrector, WordsNear, is_mendable
+from charlm.families.hlm.candidates import Proposer, WordsNear
+from charlm.families.hlm.correcting import Corrector
 from charlm.families.hlm.misspelled import END
+from charlm.families.hlm.reading import Doubt, Reader, is_mendable
 from charlm.families.hlm.weighing import Weighing, Weights
-from charlm.text.chars import CharVocab, WordEncoder
+from charlm.text.chars import MASK, CharVocab, WordEncoder
 from charlm.text.words import get_splitter
 
 VOCAB = CharVocab([*string.ascii_letters, *string.punctuation, *string.digits])
@@ -36,16 +39,20 @@ class Stated:
         S, M, C = bucket.labels_SMC.shape
         found = np.full((S, M, C - 1, VOCAB.size), (1 - self.chance) / VOCAB.size)
         for m, labels_C in enumerate(bucket.labels_SMC[0]):
-            if labels_C.any():
+            if labels_C.any() and bucket.chars_SPC[0, bucket.row_SM[0, m], 1] != MASK:
                 word = VOCAB.decode(bucket.chars_SPC[0, bucket.row_SM[0, m], 1:])
                 ids = [*VOCAB.encode_word(MEANT.get(word, word)), END]
                 found[0, m, np.arange(len(ids)), ids] += self.chance
         return np.log(found)
 
 
-def corrector(model, max_words=32, frequent=FREQUENT, weighing=None):
+def reader(model, max_words=32):
     rows = lambda words: word_rows(ENCODER, words)
-    return Corrector(model, rows, VOCAB, get_splitter("rules"), (5, 8, 12), max_words, frequent, weighing)
+    return Reader(model, rows, VOCAB, get_splitter("rules"), (5, 8, 12), max_words)
+
+
+def corrector(model, max_words=32, frequent=FREQUENT, weighing=None, hides=False):
+    return Corrector(reader(model, max_words), Proposer(VOCAB), frequent, weighing, hides)
 
 
 def corrected(texts, threshold=0.5, words=None, model=None, **options):
@@ -90,11 +97,11 @@ def test_halves_of_contractions_are_not_asked_about(text):
 
 def test_a_short_list_of_words_does_not_outweigh_the_language():
     frequent = {f"word{n}": 1 / (n + 10) for n in range(1000)}
-    corrector = Corrector(None, None, None, None, (8,), 16, frequent)
-    known = corrector.known(["lexicon"])
+    mender = corrector(None, frequent=frequent)
+    known = mender.known(["lexicon"])
     assert known.prior("lexicon") < known.prior("word100")
     assert known.prior("lexicon") > known.prior("word999") - 3
-    many = corrector.known([f"new{n}" for n in range(5000)])
+    many = mender.known([f"new{n}" for n in range(5000)])
     assert many.prior("new0") > known.prior("lexicon") - 3
 
 
@@ -138,7 +145,7 @@ def test_choices_are_the_candidates_of_words_whose_meaning_is_among_them():
     found = list(mender.choices([Meant(text, spans, meant)], 2, mender.known(None)))
     assert found[0].meant > 0  # "The" beside "Teh"
     assert [one.meant for one in found[1:]] == [0] * (len(found) - 1)  # "recieve" has no candidate "qqqqq"
-    assert all(one.features_KF.shape[1] == 10 and len(one.features_KF) > 1 for one in found)
+    assert all(one.features_KF.shape[1] == len(Weights().vector()) and len(one.features_KF) > 1 for one in found)
 
 
 def test_a_fit_with_one_further_word_can_be_stored():
@@ -165,10 +172,62 @@ def test_weights_of_the_users_words_serve_these_alone():
 def test_an_unlikely_spelling_stays_a_candidate():
     """A model that is sure of nonsense does not veto a known word; one that cannot be written is none."""
     mender = corrector(Stated(chance=1.0))
-    (asked,) = mender.asked(["hosue"], 1)
-    names = [one.word for one in mender.candidates("hosue", asked, mender.known(["hose", "housekeepings"]))]
+    (judged,) = mender.judged(["hosue"], 1, mender.known(["hose", "housekeepings"]))
+    names = [one.word for one in judged.candidates]
     assert "hose" in names
     assert "housekeepings" not in names
+
+
+BEHIND = {"a": "from", "the": "form", "my": "letter"}
+
+
+class Guesses(Stated):
+    """Predicts hidden words by the word on their left, and others as they stand."""
+
+    def __call__(self, batch):
+        tables = [*(bucket.chars_SPC[0] for bucket in batch.masked), *(chars_SUC[0] for chars_SUC in batch.chars)]
+        words = [VOCAB.decode(row_C[1:]) for table_UC in tables for row_C in table_UC]
+        self.at = [words[row] for row in batch.index_SBW[0].reshape(-1)]
+        return super().__call__(batch)
+
+    def _log_probs(self, bucket):
+        found = super()._log_probs(bucket)
+        for m, labels_C in enumerate(bucket.labels_SMC[0]):
+            chars_C = bucket.chars_SPC[0, bucket.row_SM[0, m]]
+            if labels_C.any() and chars_C[1] == MASK:
+                ids = VOCAB.encode_word(BEHIND.get(self.at[bucket.position_SM[0, m] - 1], "see"))
+                found[0, m] = math.log((1 - self.chance) / VOCAB.size)
+                if len(ids) == np.count_nonzero(chars_C[1:]):
+                    found[0, m, np.arange(len(ids)), ids] = math.log(self.chance)
+        return found
+
+
+def test_context_says_how_well_each_word_suits():
+    """Its mean log-probability of a character; the words of other lengths are asked for by other masks."""
+    ask, model = reader(Guesses(0.9)), Guesses(0.9)
+    texts = ["see a frim", "x " * 60 + "my lettr and " + "x " * 60]
+    doubts = [Doubt(0, 2, ("frim", "from", "firm", "forms")), Doubt(1, 61, ("lettr", "letter"))]
+    found = list(ask.contexts(texts, doubts, 1))
+    rare, likely = math.log(0.1 / VOCAB.size), math.log(0.9)
+    want = [(3 * likely + rare) / 4, likely, (2 * likely + 2 * rare) / 4, rare]
+    np.testing.assert_allclose(found[0], want, atol=1e-6)
+    np.testing.assert_allclose(found[1], [rare, likely], atol=1e-6)
+    together = list(reader(model).contexts(texts, doubts, 8))
+    np.testing.assert_allclose(np.concatenate(together), np.concatenate(found), atol=1e-6)
+
+
+def test_context_decides_where_a_word_is_in_doubt():
+    texts = ["see a fom", "see the fom"]
+    of = lambda **options: [one.corrected for one in corrected(texts, 0.0, model=Guesses(), **options)]
+    assert of(hides=True) == ["see a from", "see the form"]
+    blind = of(hides=False)
+    assert blind[0].removeprefix("see a ") == blind[1].removeprefix("see the ")
+
+
+def test_what_is_clear_is_read_once():
+    model = Guesses()
+    corrected(["The cat sat on the house"], model=model, hides=True)
+    assert len(model.batches) == 1
 
 
 def test_shapes_grow_and_stay():

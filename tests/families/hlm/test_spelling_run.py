@@ -75,11 +75,9 @@ def test_all_ways_to_ask_agree(speller, capsys):
 
 def test_candidates_are_scored_as_the_model_spells_them(speller):
     """The log-probabilities of a word do not depend on the other texts of its batch, nor on the bucket's padding."""
-    corrector = Predictor.from_checkpoint(speller).corrector
-    alone = {one.span: one.log_probs_CV for one in corrector.asked(TEXTS[:1], 4)}
-    together = [
-        one for one in corrector.asked([*TEXTS, "a cat ran to every small house in old town"], 4) if not one.text
-    ]
+    asked = Predictor.from_checkpoint(speller).reader.asked
+    alone = {one.span: one.log_probs_CV for one in asked(TEXTS[:1], 4)}
+    together = [one for one in asked([*TEXTS, "a cat ran to every small house in old town"], 4) if not one.text]
     assert {one.span for one in together} == set(alone)
     for one in together:
         slots = min(one.span[1] - one.span[0] + ROOM, 7)

@@ -11,7 +11,7 @@ import pytest
 from charlm.families.corrections import WEIGHING_FILE, read_weighing, write_weighing
 from charlm.families.hlm.weighing import RIDGE, Choice, Weighing, Weights, best_weights, nats, weighing_in
 
-TRUE = np.array([0.3, 0.9, 0.5, 1.0, -0.5, 0.2, 0.0, 0.1, -0.2, 0.4])
+TRUE = np.array([0.3, 0.9, 0.5, 1.0, -0.5, 0.2, 0.0, 0.1, -0.2, 0.4, 0.6])
 
 
 def drawn(count: int, seed: int = 0) -> list[Choice]:
@@ -44,20 +44,20 @@ def test_the_optimum_is_that_of_likelihood_and_ridge():
 
 
 def test_few_choices_move_the_weights_little():
-    moved = lambda count: np.abs(best_weights(drawn(count), Weights()).vector() - Weights().vector()).sum()
+    moved = lambda count: np.abs(best_weights(drawn(count, seed=2), Weights()).vector() - Weights().vector()).sum()
     few, many = moved(3), moved(3000)
     assert few < 0.7 * many
 
 
 @pytest.mark.parametrize("meant", [[], [0, 0], [1]])
 def test_to_fit_takes_misspelled_words_and_others(meant):
-    choices = [Choice(np.zeros((2, 10)), one) for one in meant]
+    choices = [Choice(np.zeros((2, 11)), one) for one in meant]
     with pytest.raises(ValueError, match=r"words with what is meant among their candidates \d are misspelled"):
         best_weights(choices, Weights())
 
 
 def test_what_is_far_from_likely_has_its_nats():
-    assert nats([Choice(np.eye(2, 10) * 5000, 1)], Weights(model=1.0, prior=0.0)) == pytest.approx(5000)
+    assert nats([Choice(np.eye(2, 11) * 5000, 1)], Weights(model=1.0, prior=0.0)) == pytest.approx(5000)
 
 
 def test_few_words_of_the_user_leave_the_weights_nearly_as_they_are():
@@ -75,6 +75,14 @@ def test_weights_are_stored_beside_a_model(tmp_path):
     other_order = {name: dict(sorted(of.items())) for name, of in weighing.settings().items() if name != "share"}
     write_weighing(tmp_path, {"share": 0.75, **other_order})
     assert weighing_in(tmp_path) == weighing
+
+
+def test_weights_stored_without_context_give_it_none(tmp_path):
+    stored = Weighing(Weights(model=0.25)).settings()
+    for part in ("own", "told"):
+        del stored[part]["context"]
+    write_weighing(tmp_path, stored)
+    assert weighing_in(tmp_path).own == Weights(model=0.25, context=0.0)
 
 
 @pytest.mark.parametrize(
