@@ -101,7 +101,7 @@ class Proposer:
 
         Args:
           inside: whether it stands inside a sentence, where a capital marks a name.
-          log_probs_CV: what the model says of it; see `charlm.families.hlm.correcting.Asked`.
+          log_probs_CV: what the model says of it; see `charlm.families.hlm.reading.Asked`.
         """
         typed = word.lower()
         near = {one.word: one for one in known.near(typed)}
