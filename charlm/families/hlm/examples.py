@@ -1,14 +1,11 @@
 """Logs what a trained HLM predicts for some masked and some misspelled held-out words, for a person to look at.
 
-The objective calls it at the end of a run (`train.examples`). Open it to change which words are chosen, or which count
-as known.
+The objective calls it at the end of a run (`train.examples`). Open it to change which words are chosen.
 """
 
 from __future__ import annotations
 
 import logging
-import unicodedata
-from collections import Counter
 from collections.abc import Iterator
 
 import ml_collections
@@ -20,6 +17,7 @@ from charlm.data.pipeline import record_dataset
 from charlm.data.records import EncodedRecord
 from charlm.families.examples import in_context
 from charlm.families.hlm.filling import WordGap
+from charlm.families.hlm.frequent import is_word
 from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.predictor import Fill
 from charlm.text.chars import CharVocab
@@ -30,10 +28,7 @@ CONTEXT = 6  # words shown on either side
 SENTENCE_WORDS = (8, 40)  # sentences used, in words
 MASKED_CHARS = (1, 9)  # words to mask, in characters
 MISSPELLED_CHARS = (6, 12)  # words to misspell
-JOINERS = "\u200c\u200d"  # zero-width characters inside words of many scripts
-READ_WORDS = 1_000_000  # words of a corpus that are read for known words and sentences, even if the corpus is huge
-KNOWN_WORDS = 20_000  # most frequent words of the training text that fills are chosen from
-LEAST_COUNT = 3  # occurrences from which on a word is known
+READ_WORDS = 1_000_000  # words that sentences are chosen from, even if the text is huge
 TOGETHER = 16  # examples computed in one call, so that few programs are compiled
 
 
@@ -41,7 +36,7 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
     """Logs the five likeliest known words for `train.examples` masked and as many misspelled held-out words.
 
     Args:
-      words: the known words; see `known_words`.
+      words: the known words; see `frequent_words`.
     """
     count = config.train.examples
     if not count:
@@ -67,17 +62,6 @@ def show_examples(config: ml_collections.ConfigDict, data: PreparedData, params:
             strict=True,
         ):
             _show(kind, gap.words, gap.position, word, fills)
-
-
-def known_words(data: PreparedData) -> list[str]:
-    """Returns the most frequent words in the training text that consist of letters."""
-    counts = Counter(word for words in _sentences(data.train, data.vocab) for word in words if is_word(word))
-    return [word for word, count in counts.most_common(KNOWN_WORDS) if count >= LEAST_COUNT]
-
-
-def is_word(text: str) -> bool:
-    """Says whether a text is letters and their marks (Hindi's vowel signs are marks, which `isalpha` refuses)."""
-    return text[:1].isalpha() and all(c.isalpha() or unicodedata.category(c)[0] == "M" or c in JOINERS for c in text)
 
 
 def swap_inner(word: str) -> str:

@@ -24,8 +24,9 @@ from charlm.data.pipeline import SentenceMaker
 from charlm.data.records import EncodedRecord, read_record
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import model_config
-from charlm.families.hlm.examples import known_words, show_examples
+from charlm.families.hlm.examples import show_examples
 from charlm.families.hlm.flops import hlm_training
+from charlm.families.hlm.frequent import frequent_words
 from charlm.families.hlm.loss import MaskedCharSums, masked_char_sums, summarize
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.pieces import KEY as PIECES
@@ -92,7 +93,7 @@ class MaskedCharacters(TextObjective):
 
     @functools.cached_property
     def _known_words(self) -> list[str]:
-        return known_words(self.data)
+        return frequent_words(self.config, self.data)
 
     def count(self, batch: WordBatch) -> int:
         """Returns the words of text in a host batch [..., B, W]; [CLS] and [SEP] do not count."""

@@ -6,6 +6,7 @@ from a pre-trained model. Open it to change what such a run reports; `misspelled
 
 from __future__ import annotations
 
+import functools
 import logging
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from charlm.data.corpus import PreparedData
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import model_config
+from charlm.families.hlm.frequent import frequent_words
 from charlm.families.hlm.misspelled import ROOM, MisspellingMaker, Spelling
 from charlm.families.hlm.model import HLMForMaskedLM
 from charlm.families.hlm.objective import MaskedCharacters
@@ -28,6 +30,9 @@ from charlm.families.text_objective import TextObjective
 from charlm.text.chars import MASK
 
 log = logging.getLogger("charlm")
+
+KNOWN_WORDS = 100_000  # words that misspelled ones are mended to: one that is not known looks like a name
+READ_WORDS = 20_000_000  # words of text in which these are counted
 
 
 class SpelledWords(MaskedCharacters):
@@ -83,6 +88,10 @@ class SpelledWords(MaskedCharacters):
         mended, kept, guessed = (100 * metrics[name] for name in ("mended", "kept", "guessed"))
         line = f"loss {metrics['loss']:.4f}, {mended:.1f} % of misspelled words mended, {kept:.2f} % of others kept"
         return line + f", {guessed:.1f} % of masked words guessed" * bool(self.config.spelling.hidden)
+
+    @functools.cached_property
+    def _known_words(self) -> list[str]:
+        return frequent_words(self.config, self.data, KNOWN_WORDS, READ_WORDS)
 
     def show_examples(self, params: Params) -> None:
         """Logs some misspelled held-out words, as they are read, meant and predicted."""
