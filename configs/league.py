@@ -2,9 +2,10 @@
     --set data.folder=data --workdir runs/league
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
-them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "base", the same as
-"", has the models' base sizes, for a pod; "tiny" shows in minutes that everything works. The folder of data is laid out
-as the names of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
+them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
+models and fewer tasks, some five hours of such a processor's two cores; "base", the same as "", has the models' base
+sizes, for a pod; "tiny" shows in minutes that everything works. The folder of data is laid out as the names of files
+below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
@@ -126,6 +127,51 @@ def small(config: ml_collections.ConfigDict) -> None:
     _tasks(config, tuning, epochs=6)
 
 
+def evening(config: ml_collections.ConfigDict) -> None:
+    """Models with bodies of some 1.3 million parameters, five million words each, and four small tasks."""
+    config.title = "League of an evening"
+    config.corpora.train = (
+        "{folder}/text/en_gutenberg.txt.gz", "{folder}/text/en_reddit_goemotions.txt.gz",
+        "{folder}/text/en_wikipedia_squad_contexts.txt.gz", "{folder}/text/en_wikitext2_valid.txt.gz", "builtin",
+    )  # fmt: skip
+    config.budget.words = 5_000_000
+    config.budget.evaluations = 5
+    config.robustness.examples = 500
+    width = ("model.hidden=192", "model.heads=3")
+    learning = (
+        "optim.learning_rate=1e-3", "optim.b2=0.98", "model.initializer=lecun", "model.dropout=0.0",
+        "model.attention_dropout=0.0", "data.batch_size=16", "data.accumulation=1", "model.dtype=bfloat16",
+    )  # fmt: skip
+    # Few layers, since deep ones of this size stay at the frequencies of subwords for longer than the budget: 0.44
+    # million each, three of them 1.33 million.
+    layers = (*width, "model.layers=3", "model.ffn=768", "data.max_length=128")
+    lists = ("text.splitter=rules", "text.pieces=8000", "text.terms=8000", "text.chars=300")
+    spelled = (  # its CNN and highway layer have 0.4 million
+        "text.splitter=rules", "text.lowercase=False", "text.mlm_words=8000", *width, "model.layers=2",
+        "model.ffn=768", "model.max_positions=128", "data.max_length=128", "model.char_slots=24",
+        "model.windows=(1,2,3,4,5)", "model.filters=(16,32,64,128,192)", "model.highways=1",
+    )  # fmt: skip
+    words = (  # 0.46 million a layer between words, two of them, and 0.31 inside
+        "text.splitter=rules", *width, "model.intra_layers=1", "model.inter_layers=2", "model.intra_ffn=432",
+        "model.inter_ffn=608", "model.vocab_size=512", "model.position_buckets=64", "model.max_relative_words=128",
+        "data.max_words=128",
+    )  # fmt: skip
+    module = (
+        "model.hidden=96", "model.heads=3", "model.layers=2", "model.char_slots=32", "data.batch_size=128",
+        "data.max_length=128", "text.splitter=rules", "optim.learning_rate=2e-3", "optim.warmup_steps=100",
+        "train.steps=1000", "train.eval_every=500", "train.checkpoint_every=250", "contextual.batch_size=16",
+        "contextual.accumulation=1", "contextual.learning_rate=5e-4",
+    )  # fmt: skip
+    spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
+    _systems(config, layers, lists, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    _tasks(config, ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"), epochs=5)
+    del config.tasks["inference"], config.tasks["answers"]
+    config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
+    config.robustness.noise = (
+        "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
+    )  # fmt: skip
+
+
 def small_bfloat16(config: ml_collections.ConfigDict) -> None:
     """The same as "small", computed in bfloat16."""
     small(config)
@@ -240,4 +286,4 @@ def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: i
     )  # fmt: skip
 
 
-VARIANTS = {"tiny": tiny, "small": small, "small_bfloat16": small_bfloat16, "base": base}
+VARIANTS = {"tiny": tiny, "evening": evening, "small": small, "small_bfloat16": small_bfloat16, "base": base}

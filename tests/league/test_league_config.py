@@ -37,7 +37,7 @@ def stored(config):
     return json.loads(json.dumps(resolved(config).to_dict()))
 
 
-@pytest.mark.parametrize("variant", ["", "tiny", "small", "base"])
+@pytest.mark.parametrize("variant", ["", "tiny", "evening", "small", "small_bfloat16", "base"])
 def test_the_leagues_that_charlm_carries_are_whole(variant):
     config = load_config_file(f"{CARRIED / 'league.py'}:{variant}".removesuffix(":"))
     set_key(config, "data.folder=data")
