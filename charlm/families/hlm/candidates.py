@@ -21,7 +21,7 @@ from charlm.text.speller.channel import Costs, typing_costs
 
 NEAR = 200  # known words whose typing costs are computed for a word
 KEPT = 12  # candidates of these that the model is asked about
-WORST = -40.0  # nats: the least log-probability of a word that is told from others
+LEAST_CHAR = -15.0  # nats: the least log-probability of a character that is told from others
 UNKNOWN = -18.0  # nats: the log-probability that a word has where no list has it
 MOST_LETTERS = 16
 
@@ -110,22 +110,23 @@ class Proposer:
         if own != typed and own not in near and is_correctable(own):
             prior = known.prior(own)
             near[own] = Near(own, UNKNOWN if prior is None else prior, known.cost(typed, own))
-        found = [Candidate(word, self._standing(word, inside, known.prior(typed), self.log_prob(word, log_probs_CV)))]
+        stands_C = self.log_probs(word, log_probs_CV)
+        found = [Candidate(word, self._standing(word, inside, known.prior(typed), stands_C))]
         for one in near.values():
             new = spelled if one.word == own and word.islower() else cased(one.word, word)
-            chance = self.log_prob(new, log_probs_CV)
-            if new != word and chance is not None:
+            chance_C = self.log_probs(new, log_probs_CV)
+            if new != word and chance_C is not None:
                 unknown = float(known.prior(one.word) is None)
-                found.append(Candidate(new, (chance, one.prior, -one.cost, 0.0, unknown, *(0.0,) * 6)))
+                found.append(Candidate(new, (mean_of(chance_C), one.prior, -one.cost, 0.0, unknown, *(0.0,) * 6)))
         return found
 
     @staticmethod
-    def _standing(word: str, inside: bool, prior: float | None, stands: float | None) -> tuple[float, ...]:
+    def _standing(word: str, inside: bool, prior: float | None, stands_C: np.ndarray | None) -> tuple[float, ...]:
         """Returns the features of a word as it stands.
 
         Args:
           prior: its log-probability as a known word; None: it is not known.
-          stands: what the model says of it; None: it cannot write it.
+          stands_C: what the model says of its characters; None: it cannot write it.
         """
         unknown = prior is None
         name = unknown and word[:1].isupper()
@@ -136,18 +137,20 @@ class Proposer:
             UNKNOWN if prior is None else prior,
             0.0,
             *map(float, (1, unknown, name and inside, capitals)),
-            WORST if stands is None else stands,
+            LEAST_CHAR if stands_C is None else mean_of(stands_C),
             float(letters),
             float(name and not inside),
             0.0,
         )
 
-    def log_prob(self, word: str, log_probs_CV: np.ndarray) -> float | None:
-        """Returns the log-probability of a spelling, at least `WORST`; None for one that the model cannot write."""
+    def log_probs(self, word: str, log_probs_CV: np.ndarray) -> np.ndarray | None:
+        """Returns the log-probabilities of the characters of a spelling and of its end, nats [characters + 1].
+
+        Returns:
+          None if the model cannot write it.
+        """
         ids = [*self._vocab.encode_word(word), END]
-        if UNK in ids or len(ids) > len(log_probs_CV):
-            return None
-        return max(float(log_probs_CV[np.arange(len(ids)), ids].sum()), WORST)
+        return None if UNK in ids or len(ids) > len(log_probs_CV) else log_probs_CV[np.arange(len(ids)), ids]
 
     def _spelled(self, log_probs_CV: np.ndarray) -> str:
         """Returns the likeliest spelling; "" if it is not made of characters."""
@@ -155,3 +158,11 @@ class Proposer:
         (ends,) = np.nonzero(ids == END)
         word = self._vocab.decode(ids[: ends[0] if len(ends) else len(ids)])
         return "" if "[" in word else word
+
+
+def mean_of(log_probs_C: np.ndarray) -> float:
+    """Returns the mean log-probability of a character, each at least `LEAST_CHAR`.
+
+    By their means words of different lengths can be compared, and one unlikely character does not outweigh all else.
+    """
+    return float(np.maximum(log_probs_C, LEAST_CHAR).mean())

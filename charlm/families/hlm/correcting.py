@@ -101,8 +101,8 @@ class Corrector:
         for text, number, span, inside, log_probs_CV in self._reader.asked(texts, batch_size):
             word = texts[text][slice(*span)]
             if known.prior(word.lower()) is not None:
-                stands = self._proposer.log_prob(word, log_probs_CV)
-                if stands is not None and stands >= SURE:
+                stands_C = self._proposer.log_probs(word, log_probs_CV)
+                if stands_C is not None and stands_C.sum() >= SURE:
                     continue
             judged = Judged(text, span, self._proposer.candidates(word, inside, log_probs_CV, known))
             if len(judged.candidates) == 1:

@@ -16,13 +16,13 @@ import numpy as np
 from charlm.core.types import Array
 from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape_of
 from charlm.data.word_batch import WordBatch
+from charlm.families.hlm.candidates import mean_of
 from charlm.families.hlm.misspelled import ROOM, is_correctable
 from charlm.text.chars import MASK, WORD_CLS, CharVocab
 from charlm.text.words import Span, Splitter
 
 SLOTS = (8, 12)  # length buckets of words, beside that of the longest
 LEAST_WIDTH = 32  # words of the smallest batch
-LEAST_CHAR = -15.0  # nats: the least log-probability of a character that is told from others
 OPENERS = "\"'“‘([.!?:;*-–—"  # behind these a capital says nothing
 # What has one of these is an address, a path, a mention, a hashtag or a name of a program, up to the next space.
 NO_WORDS = re.compile(r"[@#$/\\_=~<>]|\w[.:&]\w|^-{1,2}\w")
@@ -191,7 +191,9 @@ class Reader:
             width = self._width(max(len(one.chars_WC) for one in sequences))
             batch = packed(sequences, self._shape([sequences], width, hidden=True))
             found = {asked[b]: log_probs_CV for b, _, log_probs_CV in self._predicted(batch)}
-            yield from ([_suits(found[n, len(one)], one) for one in ids[n]] for n in range(len(call)))
+            yield from (
+                [mean_of(found[n, len(one)][np.arange(len(one)), one]) for one in ids[n]] for n in range(len(call))
+            )
 
     def _hidden(self, window: list[str], place: int, length: int) -> WordSequence:
         rows_WC = self._rows(window)
@@ -200,8 +202,3 @@ class Reader:
         labels_WC = np.zeros_like(rows_WC)
         labels_WC[place, 1] = MASK
         return framed(rows_WC, labels_WC)
-
-
-def _suits(log_probs_CV: np.ndarray, ids: Sequence[int]) -> float:
-    """Returns the mean log-probability of the characters of a word."""
-    return float(np.maximum(log_probs_CV[np.arange(len(ids)), ids], LEAST_CHAR).mean())

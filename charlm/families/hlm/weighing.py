@@ -32,14 +32,14 @@ class Weights:
     --fit` fits them anew.
 
     Attributes:
-      model: of the log-probability that the model gives to the spelling of another word.
+      model: of the mean log-probability that the model gives to the characters of another word.
       prior: of the log-probability of the word in the list.
       typing: of the cost of the typing errors, which is subtracted.
       same: added to the word as it stands.
       unknown: added to a word that is in no list.
       name: added to a word as it stands, in no list, with a capital inside a sentence.
       capitals: added to a word as it stands that is all capitals.
-      stands: of the log-probability that the model gives to the word as it stands.
+      stands: of the mean log-probability that the model gives to the characters of the word as it stands.
       letter: added for each letter of a word as it stands that is in no list, up to `correcting.MOST_LETTERS`: few long
         words are like known ones by chance.
       start: as `name`, where a sentence begins.
