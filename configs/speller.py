@@ -29,6 +29,7 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     config.data.max_words = 128
     config.data.batch_size = 16
     config.data.mask_rate = 0.2
+    config.spelling.hidden = 0.5
     config.model.vocab_size = 512
     config.model.hidden = 192
     config.model.heads = 3

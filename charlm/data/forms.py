@@ -16,7 +16,7 @@ import numpy as np
 from charlm.core.types import JsonObject
 from charlm.data.records import CorpusStats, EncodedRecord, write_record
 from charlm.data.text_records import TextRecord, write_text_record
-from charlm.text.chars import JOINED, SPACED, WORD_CLS, CharVocab, WordEncoder
+from charlm.text.chars import JOINED, MASK, SPACED, WORD_CLS, CharVocab, WordEncoder
 
 EncodedItem = tuple[EncodedRecord | TextRecord, bytes]  # a record, and its bytes
 
@@ -43,6 +43,20 @@ def rows_of(record: EncodedRecord, char_slots: int) -> np.ndarray:
 def word_rows(encoder: WordEncoder, words: Sequence[str]) -> np.ndarray:
     """Encodes words as a model reads them, uint16 [W, C]; see `rows_of`."""
     return rows_of(encoded_record(encoder, words), encoder.char_slots)
+
+
+def hidden_row(length: int, char_slots: int) -> np.ndarray:
+    """Returns a word of so many characters as a model reads it with all of them masked, uint16 [C]."""
+    row_C = np.zeros(char_slots, np.uint16)
+    row_C[0], row_C[1 : length + 1] = WORD_CLS, MASK
+    return row_C
+
+
+def hidden_rows(rows_WC: np.ndarray) -> np.ndarray:
+    """Returns words with all characters masked, uint16 [W, C]; their lengths still show. See `rows_of`."""
+    hidden_WC = np.where(rows_WC != 0, MASK, 0).astype(rows_WC.dtype)
+    hidden_WC[:, 0] = rows_WC[:, 0]
+    return hidden_WC
 
 
 class RecordEncoder(Protocol):

@@ -145,6 +145,11 @@ def window_around(text: Text, at: int, count: int, longest: int) -> Window:
     return Window(text.prefix + text.ids[start:end] + text.suffix, len(text.prefix), start, end)
 
 
+def start_around(position: int, count: int, most: int) -> int:
+    """Returns where a window of at most `most` of `count` words begins that has a word in its middle, if it can."""
+    return max(0, min(position - most // 2, count - most))
+
+
 def together(rows: Iterable[Hashable], most: int = MASKS_A_ROW) -> list[list[int]]:
     """Returns the indices of equal rows together, at most `most` in a list, so that a model reads such a row once."""
     by_row: dict[Hashable, list[int]] = {}

@@ -59,7 +59,9 @@ class Corrector:
         hides: bool = False,
     ) -> None:
         self._reader, self._proposer, self._hides = reader, proposer, hides
-        self._weighing, self._doubting = weighing or Weighing(), Weights().vector()
+        self._weighing = weighing or Weighing()
+        # The usual weights decide what is doubtful, whatever has been fitted: so a fit sees what it will weigh.
+        self._doubting = Weights().vector()
         # Words follow their frequency, which falls about as one over the rank (Zipf).
         self._frequent: dict[str, float] = {}
         for rank, word in enumerate(frequent):

@@ -13,11 +13,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from charlm.data.batching import WordSequence, framed, pack_all
-from charlm.data.forms import word_rows
+from charlm.data.forms import hidden_row, hidden_rows, word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.predictor import Fill, check_top
-from charlm.families.windows import GAPS_AT_A_TIME, few_widths, rows_a_call, together
-from charlm.text.chars import BYTES, FIRST_CHAR, MASK, WORD_CLS, WordEncoder
+from charlm.families.windows import GAPS_AT_A_TIME, few_widths, rows_a_call, start_around, together
+from charlm.text.chars import BYTES, FIRST_CHAR, MASK, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
 
 
@@ -120,8 +120,7 @@ class GapFiller:
 
     def _start(self, gap: WordGap) -> int:
         """Returns the number of the first word of the window around a gap."""
-        room = self._max_words - 2
-        return max(0, min(gap.position - room // 2, len(gap.words) - room))
+        return start_around(gap.position, len(gap.words), self._max_words - 2)
 
     def check_length(self, length: int) -> None:
         """Raises ValueError if no word of the model has so many characters."""
@@ -131,15 +130,13 @@ class GapFiller:
     def _masked(self, words: list[str], position: int, hidden: set[int], lengths: list[int]) -> list[np.ndarray]:
         """Returns a sentence's characters [W, C] for each possible length of the word at `position`."""
         rows_WC = word_rows(self._encoder, words)
-        for p in hidden:
-            if 0 <= p < len(rows_WC):
-                rows_WC[p, 1:] = np.where(rows_WC[p, 1:] != 0, MASK, 0)
+        hidden_W = [p for p in hidden if 0 <= p < len(rows_WC)]
+        rows_WC[hidden_W] = hidden_rows(rows_WC[hidden_W])
         found = []
         for n in lengths:
             chars_WC = rows_WC.copy()
             if position in hidden:
-                chars_WC[position] = 0
-                chars_WC[position, 0], chars_WC[position, 1 : n + 1] = WORD_CLS, MASK
+                chars_WC[position] = hidden_row(n, self._slots)
             found.append(chars_WC)
         return found
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 import ml_collections
 
 from charlm.core.keys import Key, amount, count, natural, share
-from charlm.core.types import JsonObject
 from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, TOKENIZER, VOCAB_SIZE
 from charlm.text.noise.mixture import Mixture
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
-
-UNSTATED: JsonObject = {"spelling.hidden": 0.0}  # what older spellers ran with
 
 RESUMABLE = ("text.tokenizer",)  # may change on resuming: a run compares its pieces by content
 
@@ -32,7 +29,7 @@ KEYS: dict[str, Key] = {
     "spelling.heldout_words": share(0.2, "share of the words of the lists kept from training, for evaluation"),
     "spelling.misspelled": share(0.3, "most of a text's words that are misspelled; each text draws a share below it"),
     "spelling.clean": share(0.3, "share of texts without any misspelling"),
-    "spelling.hidden": share(0.5,
+    "spelling.hidden": share(0.0,
         "share of the words of data.mask_rate that are masked, so that the context alone says what they are"),
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),

@@ -15,11 +15,11 @@ import ml_collections
 import numpy as np
 
 from charlm.data.batching import WordSequence, framed
-from charlm.data.forms import word_rows
+from charlm.data.forms import hidden_rows, word_rows
 from charlm.data.masking import rounded_at_random
 from charlm.data.pipeline import SentenceMaker
 from charlm.data.streams import generator
-from charlm.text.chars import MASK, SEP, UNK, CharVocab, WordEncoder
+from charlm.text.chars import SEP, UNK, CharVocab, WordEncoder
 from charlm.text.noise.mixture import Misspeller, Mixture, parted
 
 ROOM = 3  # slots behind a word: the word meant may be two characters longer, and has an end
@@ -36,8 +36,8 @@ class Spelling:
       held_out: the share of the words of these lists that are kept for evaluation.
       most: of the words of a text that are misspelled; the share of each text is drawn below it.
       clean: the share of texts without any misspelling.
-      kept: the share of the words that are predicted where they are no misspellings.
-      hidden: the share of these whose characters are masked.
+      kept: the share of the words that are predicted though they are not misspelled.
+      hidden: the share of these whose characters are masked; the others are read as they are meant.
     """
 
     mixture: Mixture
@@ -140,13 +140,6 @@ class MisspellingMaker(SentenceMaker):
     def _fits(self, meant: str, read: str) -> bool:
         size = len if not self.vocab.by_bytes else lambda word: len(self.vocab.encode_word(word))
         return fits(size(meant), size(read), self.char_slots)
-
-
-def hidden_rows(rows_WC: np.ndarray) -> np.ndarray:
-    """Returns words as a model reads them with every character masked; their lengths still show."""
-    hidden_WC = np.where(rows_WC != 0, MASK, 0).astype(rows_WC.dtype)
-    hidden_WC[:, 0] = rows_WC[:, 0]
-    return hidden_WC
 
 
 def labels_of(meant_C: np.ndarray) -> np.ndarray:

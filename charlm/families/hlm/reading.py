@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from charlm.core.types import Array
 from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape_of
+from charlm.data.forms import hidden_row
 from charlm.data.word_batch import WordBatch
-from charlm.families.hlm.candidates import mean_of
+from charlm.families.hlm.candidates import LEAST_CHAR, mean_of
 from charlm.families.hlm.misspelled import ROOM, is_correctable
-from charlm.text.chars import MASK, WORD_CLS, CharVocab
+from charlm.families.windows import start_around
+from charlm.text.chars import MASK, UNK, CharVocab
 from charlm.text.words import Span, Splitter
 
 SLOTS = (8, 12)  # length buckets of words, beside that of the longest
 LEAST_WIDTH = 32  # words of the smallest batch
+LEAST_HIDDEN = 16  # texts of the smallest batch with hidden words, so that few programs are compiled
+DOUBTS_AT_A_TIME = 1024  # doubtful words whose readings are in memory at a time
 OPENERS = "\"'“‘([.!?:;*-–—"  # behind these a capital says nothing
 # What has one of these is an address, a path, a mention, a hashtag or a name of a program, up to the next space.
 NO_WORDS = re.compile(r"[@#$/\\_=~<>]|\w[.:&]\w|^-{1,2}\w")
@@ -155,16 +159,18 @@ class Reader:
     def _shape(self, calls: Sequence[list[WordSequence]], width: int, hidden: bool = False) -> BatchShape:
         """Returns a shape for any of the calls: one that grows with what it has to hold, so that few are compiled."""
         shapes = [shape_of(sequences, width, self._slots, ROOM) for sequences in calls]
-        key = shapes[0].sequences, width, hidden  # the first call has as many texts as any
+        most = max(shape.sequences for shape in shapes)
+        key = max(most, LEAST_HIDDEN) if hidden else most, width, hidden
         shapes += [self._shapes[key]] if key in self._shapes else []
-        largest = {
-            field: tuple(map(max, *(getattr(shape, field) for shape in shapes)))
-            if len(shapes) > 1
-            else getattr(shapes[0], field)
-            for field in ("table", "masked", "labels")
-        }
-        self._shapes[key] = dataclasses.replace(shapes[0], **largest)
-        return self._shapes[key]
+        shape = dataclasses.replace(
+            shapes[0],
+            sequences=key[0],
+            table=_largest(shape.table for shape in shapes),
+            masked=_largest(shape.masked for shape in shapes),
+            labels=_largest(shape.labels for shape in shapes),
+        )
+        self._shapes[key] = shape
+        return shape
 
     def contexts(self, texts: Sequence[str], doubts: Sequence[Doubt], batch_size: int) -> Iterator[list[float]]:
         """Yields for each doubtful word how well each of the words that it may be suits the context.
@@ -172,33 +178,42 @@ class Reader:
         The model reads the words around it, and in its place as many masked characters as a word has; it is asked once
         for each length. Returned is the mean log-probability of a character, since words of more characters are less
         likely than others only because there are more of them.
-
-        Args:
-          batch_size: doubtful words that are asked about at a time.
         """
-        spans = {doubt.text: self._splitter.spans(texts[doubt.text]) for doubt in doubts}
-        for at in range(0, len(doubts), batch_size):
-            call = doubts[at : at + batch_size]
-            ids = [[self._vocab.encode_word(word) for word in doubt.words] for doubt in call]
-            asked, sequences = [], []
-            for n, doubt in enumerate(call):
-                text, all_spans = texts[doubt.text], spans[doubt.text]
-                start = max(0, min(doubt.number - self._around // 2, len(all_spans) - self._around))
-                window = [text[a:b] for a, b in all_spans[start : start + self._around]]
-                for length in sorted({len(one) for one in ids[n]}):
-                    sequences.append(self._hidden(window, doubt.number - start, length))
-                    asked.append((n, length))
-            width = self._width(max(len(one.chars_WC) for one in sequences))
-            batch = packed(sequences, self._shape([sequences], width, hidden=True))
-            found = {asked[b]: log_probs_CV for b, _, log_probs_CV in self._predicted(batch)}
-            yield from (
-                [mean_of(found[n, len(one)][np.arange(len(one)), one]) for one in ids[n]] for n in range(len(call))
-            )
+        for at in range(0, len(doubts), DOUBTS_AT_A_TIME):
+            yield from self._contexts(texts, doubts[at : at + DOUBTS_AT_A_TIME], batch_size)
 
-    def _hidden(self, window: list[str], place: int, length: int) -> WordSequence:
-        rows_WC = self._rows(window)
-        rows_WC[place] = 0
-        rows_WC[place, 0], rows_WC[place, 1 : length + 1] = WORD_CLS, MASK
-        labels_WC = np.zeros_like(rows_WC)
-        labels_WC[place, 1] = MASK
-        return framed(rows_WC, labels_WC)
+    def _contexts(self, texts: Sequence[str], doubts: Sequence[Doubt], batch_size: int) -> list[list[float]]:
+        spans = {n: self._splitter.spans(texts[n]) for n in {doubt.text for doubt in doubts}}
+        ids = [[np.array(self._vocab.encode_word(word)) for word in doubt.words] for doubt in doubts]
+        asked = [(n, length) for n in range(len(doubts)) for length in sorted({len(one) for one in ids[n]})]
+        around = [self._around_word(texts[doubt.text], spans[doubt.text], doubt.number) for doubt in doubts]
+        sequences = [_hidden(*around[n], length) for n, length in asked]
+        calls = [sequences[at : at + batch_size] for at in range(0, len(sequences), batch_size)]
+        shape = self._shape(calls, self._width(max(len(one.chars_WC) for one in sequences)), hidden=True)
+        suits = [[LEAST_CHAR] * len(doubt.words) for doubt in doubts]
+        for first, call in zip(range(0, len(sequences), batch_size), calls, strict=True):
+            for b, _, log_probs_CV in self._predicted(packed(call, shape)):
+                n, length = asked[first + b]
+                for k, ids_C in enumerate(ids[n]):
+                    if len(ids_C) == length:
+                        said_C = log_probs_CV[np.arange(length), ids_C]
+                        suits[n][k] = mean_of(np.where(ids_C == UNK, LEAST_CHAR, said_C))
+        return suits
+
+    def _around_word(self, text: str, spans: Sequence[Span], number: int) -> tuple[np.ndarray, int]:
+        """Returns the words around one, as the model reads them, and its number among them."""
+        start = start_around(number, len(spans), self._around)
+        return self._rows([text[a:b] for a, b in spans[start : start + self._around]]), number - start
+
+
+def _hidden(rows_WC: np.ndarray, place: int, length: int) -> WordSequence:
+    """Returns words with so many masked characters in the place of one."""
+    rows_WC = rows_WC.copy()
+    rows_WC[place] = hidden_row(length, rows_WC.shape[1])
+    labels_WC = np.zeros_like(rows_WC)
+    labels_WC[place, 1] = MASK
+    return framed(rows_WC, labels_WC)
+
+
+def _largest(sizes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(map(max, zip(*sizes, strict=True)))

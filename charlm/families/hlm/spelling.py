@@ -32,7 +32,7 @@ from charlm.text.chars import MASK
 log = logging.getLogger("charlm")
 
 KNOWN_WORDS = 100_000  # words that misspelled ones are mended to: one that is not known looks like a name
-READ_WORDS = 20_000_000  # words of text in which these are counted
+READ_WORDS = 10_000_000  # words of text in which these are counted, in some twenty seconds
 
 
 class SpelledWords(MaskedCharacters):
@@ -85,12 +85,14 @@ class SpelledWords(MaskedCharacters):
 
     def heldout_line(self, metrics: dict[str, float]) -> str:
         """Returns the loss and the shares of words mended, kept and guessed."""
-        mended, kept, guessed = (100 * metrics[name] for name in ("mended", "kept", "guessed"))
+        mended, kept = (100 * metrics[name] for name in ("mended", "kept"))
         line = f"loss {metrics['loss']:.4f}, {mended:.1f} % of misspelled words mended, {kept:.2f} % of others kept"
-        return line + f", {guessed:.1f} % of masked words guessed" * bool(self.config.spelling.hidden)
+        return line + (f", {100 * metrics['guessed']:.1f} % of masked words guessed" if "guessed" in metrics else "")
 
     @functools.cached_property
     def _known_words(self) -> list[str]:
+        words = sum(corpus.stats.words for corpus in self.data.train)
+        log.info("text  known words are counted in %s words", f"{min(words, READ_WORDS):,}")
         return frequent_words(self.config, self.data, KNOWN_WORDS, READ_WORDS)
 
     def show_examples(self, params: Params) -> None:

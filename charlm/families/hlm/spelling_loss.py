@@ -88,5 +88,4 @@ def summarize(sums: SpellingSums) -> dict[str, float]:
         "bits_per_char": nats / chars / math.log(2),
         "mended": mended / max(changed, 1.0),
         "kept": kept_right / max(kept, 1.0),
-        "guessed": hidden_right / max(hidden, 1.0),
-    }
+    } | ({"guessed": hidden_right / hidden} if hidden else {})

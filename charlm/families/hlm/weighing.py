@@ -16,7 +16,6 @@ from charlm.core.types import Json, JsonObject
 from charlm.families.corrections import WEIGHING_FILE, read_weighing
 
 RIDGE = 1.0  # how strongly fitted weights are held to those they start from: as a normal prior of variance 1 holds them
-NEWER: dict[str, Json] = {"context": 0.0}  # weights that older files lack
 _STEPS = 100  # most of Newton's method; some ten are taken
 _MOST = 1e6  # of a stored weight
 _ENOUGH = 1e-6  # a step so small is the last
@@ -40,7 +39,7 @@ class Weights:
       name: added to a word as it stands, in no list, with a capital inside a sentence.
       capitals: added to a word as it stands that is all capitals.
       stands: of the mean log-probability that the model gives to the characters of the word as it stands.
-      letter: added for each letter of a word as it stands that is in no list, up to `correcting.MOST_LETTERS`: few long
+      letter: added for each letter of a word as it stands that is in no list, up to `candidates.MOST_LETTERS`: few long
         words are like known ones by chance.
       start: as `name`, where a sentence begins.
       context: of the mean log-probability of a word's characters where the model does not see the word; its usual value
@@ -104,9 +103,14 @@ class Weighing(NamedTuple):
 
 def _weights(stored: Mapping[str, Json], name: str) -> Weights:
     values, names = stored.get(name), [field.name for field in dataclasses.fields(Weights)]
-    values = NEWER | values if isinstance(values, dict) else {}
-    if values.keys() != set(names) or not all(type(x) in (int, float) and -_MOST < x < _MOST for x in values.values()):
-        raise ValueError(f"{name}: expected a number for each of {', '.join(names)}")
+    if (
+        not isinstance(values, dict)
+        or values.keys() != set(names)
+        or not all(type(x) in (int, float) and -_MOST < x < _MOST for x in values.values())
+    ):
+        raise ValueError(
+            f"{name}: expected a number for each of {', '.join(names)}; charlm spelling --fit writes such a file anew"
+        )
     return Weights(**values)
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from charlm.data.forms import word_rows
 from charlm.families.corrections import Correction, Meant, check_threshold, counted_words, weighted
-from charlm.families.hlm.candidates import Proposer, WordsNear
-from charlm.families.hlm.correcting import Corrector
+from charlm.families.hlm.candidates import LEAST_CHAR, Candidate, Proposer, WordsNear, mean_of
+from charlm.families.hlm.correcting import DOUBTFUL, Corrector
 from charlm.families.hlm.misspelled import END
 from charlm.families.hlm.reading import Doubt, Reader, is_mendable
 from charlm.families.hlm.weighing import Weighing, Weights
@@ -207,13 +207,58 @@ def test_context_says_how_well_each_word_suits():
     ask, model = reader(Guesses(0.9)), Guesses(0.9)
     texts = ["see a frim", "x " * 60 + "my lettr and " + "x " * 60]
     doubts = [Doubt(0, 2, ("frim", "from", "firm", "forms")), Doubt(1, 61, ("lettr", "letter"))]
-    found = list(ask.contexts(texts, doubts, 1))
+    found = list(ask.contexts(texts, doubts, 3))
     rare, likely = math.log(0.1 / VOCAB.size), math.log(0.9)
     want = [(3 * likely + rare) / 4, likely, (2 * likely + 2 * rare) / 4, rare]
     np.testing.assert_allclose(found[0], want, atol=1e-6)
     np.testing.assert_allclose(found[1], [rare, likely], atol=1e-6)
     together = list(reader(model).contexts(texts, doubts, 8))
     np.testing.assert_allclose(np.concatenate(together), np.concatenate(found), atol=1e-6)
+
+
+def test_hidden_words_show_their_length_alone():
+    """Also shorter ones than the word that stands, and in windows of 30 words that end with the text."""
+    model = Guesses()
+    words = [f"w{'x' * (n % 5)}" for n in range(40)]
+    list(reader(model).contexts([" ".join([*words, "mistakken"])], [Doubt(0, 40, ("a", "the"))], 4))
+    (batch,) = model.batches
+    tables = [*(bucket.chars_SPC[0] for bucket in batch.masked), *(chars_SUC[0] for chars_SUC in batch.chars)]
+    rows = [row_C for table_UC in tables for row_C in table_UC]
+    read = [[VOCAB.decode(rows[n][rows[n] != 0][1:]) for n in index_W[1:31]] for index_W in batch.index_SBW[0][:2]]
+    assert read == [[*words[11:], "[MASK]"], [*words[11:], "[MASK]" * 3]]
+    assert batch.mask_SBW[0, :2].sum(axis=-1).tolist() == [32, 32]
+
+
+def test_a_character_that_the_model_lacks_suits_nowhere():
+    ask = reader(Guesses())
+    (found,) = ask.contexts(["see a frim"], [Doubt(0, 2, ("fröm", "from"))], 4)
+    near = (3 * math.log(Guesses().chance) + LEAST_CHAR) / 4
+    np.testing.assert_allclose(found, [near, math.log(Guesses().chance)], atol=1e-6)
+
+
+def test_one_unlikely_character_counts_for_so_much():
+    assert mean_of(np.array([-1.0, -3.0, -400.0, -np.inf])) == (-4 + 2 * LEAST_CHAR) / 4
+
+
+class Near(Proposer):
+    """Finds one other word for each, so many nats less likely by the usual weights."""
+
+    def __init__(self, nats):
+        super().__init__(VOCAB)
+        self.nats = nats
+
+    def candidates(self, word, inside, log_probs_CV, known):
+        zeros = (0.0,) * 9
+        return [Candidate(word, (0.0, 0.0, *zeros)), Candidate("the", (0.0, -self.nats / Weights().prior, *zeros))]
+
+
+@pytest.mark.parametrize(("nats", "calls"), [(DOUBTFUL - 0.1, 2), (DOUBTFUL + 0.1, 1)])
+def test_a_word_is_in_doubt_if_another_is_nearly_as_likely(nats, calls):
+    """The usual weights say so, whatever has been fitted."""
+    model, fitted = Guesses(), Weights(prior=9.0, context=-1.0)
+    mender = Corrector(reader(model), Near(nats), FREQUENT, Weighing(fitted, fitted), hides=True)
+    mender.correct(["abcde"], 4, 0.0, mender.known(None))
+    assert len(model.batches) == calls
 
 
 def test_context_decides_where_a_word_is_in_doubt():

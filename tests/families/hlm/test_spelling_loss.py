@@ -59,5 +59,7 @@ def test_a_summary_has_the_shares():
     assert found == pytest.approx(
         {"loss": 2.0, "bits_per_char": 2 / math.log(2), "mended": 0.4, "kept": 0.95, "guessed": 0.25}
     )
+    nothing_hidden = summarize(SpellingSums(*(np.float32(x) for x in (8.0, 4, 10, 4, 20, 19, 0, 0))))
+    assert "guessed" not in nothing_hidden
     with pytest.raises(ValueError, match="no word was predicted"):
         summarize(SpellingSums(*(np.float32(0) for _ in range(8))))

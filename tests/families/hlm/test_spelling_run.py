@@ -11,9 +11,10 @@ from small_run import on_devices, small_config
 import charlm
 import charlm.training.train
 from charlm.api.results import Corrected
-from charlm.config import load_config_file
+from charlm.config import check_resumable, from_dict, load_config_file
 from charlm.evaluate_spelling.__main__ import main as evaluate
 from charlm.families.hlm.misspelled import ROOM
+from charlm.families.hlm.reading import Reader
 from charlm.families.hlm.spelling import SpelledWords
 from charlm.families.hlm.weighing import Weighing
 from charlm.families.lookup import objective_of
@@ -141,3 +142,30 @@ def test_mistakes_are_told_in_one_line(tmp_path, changes, why):
     with pytest.raises(ValueError, match=why) as told:
         charlm.training.train.train(config, str(tmp_path / "run"))
     assert "\n" not in str(told.value)
+
+
+def test_runs_from_before_masked_words_go_on():
+    """Their configs lack the key: runs of other objectives resume, spellers with it at 0, and read nothing twice."""
+    for name, changes in (("hlm_small", {}), ("speller", {"hidden": 0.0})):
+        config = load_config_file(f"configs/{name}.py")
+        config.spelling.update(changes)
+        stored = json.loads(config.to_json())
+        del stored["spelling"]["hidden"]
+        saved = from_dict(stored)
+        assert saved.spelling.hidden == 0.0
+        check_resumable(config, saved, where="runs/old")
+    with pytest.raises(ValueError, match=r"spelling\.hidden is 0\.5, there 0\.0"):
+        check_resumable(load_config_file("configs/speller.py"), saved, where="runs/old")
+
+
+@pytest.mark.parametrize(("hidden", "mask_rate", "twice"), [(0.5, 0.3, True), (0.0, 0.3, False), (0.5, 0.0, False)])
+def test_models_that_learned_from_masked_words_read_doubtful_ones_twice(speller, hidden, mask_rate, twice, monkeypatch):
+    predictor = Predictor.from_checkpoint(speller)
+    predictor.config.spelling.hidden, predictor.config.data.mask_rate = hidden, mask_rate
+    asked = []
+    contexts = Reader.contexts
+    monkeypatch.setattr(
+        Reader, "contexts", lambda self, texts, doubts, n: asked.extend(doubts) or contexts(self, texts, doubts, n)
+    )
+    predictor.correct(TEXTS, threshold=0.0)
+    assert bool(asked) == twice
