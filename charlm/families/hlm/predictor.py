@@ -310,6 +310,7 @@ class HLMPredictor(Predictor):
         an address, a path, a hashtag or a mention stay as they are, and so do words run together or cut in two.
 
         Args:
+          batch_size: texts that are read at a time; and readings of hidden words, where a word is in doubt.
           threshold: the probability from which on a word is corrected; higher: fewer corrections, more of them right.
           words: further known words, perhaps with counts; they are added to the frequent words of the training text.
 
