@@ -28,7 +28,8 @@ log = logging.getLogger("charlm")
 
 SURE = math.log(0.99)  # a known word of which the model is that sure stays, without a look at candidates
 DOUBTFUL = 4.0  # nats: a word is in doubt if another is at most so much less likely, by the usual weights
-SHARE = 0.5  # the most of all probability that the user's words have, against those that lie beside the model
+COMMON = 5000  # words that most texts share; the frequencies of others fall faster
+SHARE = 0.8  # the most of all probability that the user's words have, against those that lie beside the model
 
 
 class Judged(NamedTuple):
@@ -62,10 +63,9 @@ class Corrector:
         self._weighing = weighing or Weighing()
         # The usual weights decide what is doubtful, whatever has been fitted: so a fit sees what it will weigh.
         self._doubting = Weights().vector()
-        # Words follow their frequency, which falls about as one over the rank (Zipf).
         self._frequent: dict[str, float] = {}
         for rank, word in enumerate(frequent):
-            self._frequent[word.lower()] = self._frequent.get(word.lower(), 0.0) + 1 / (rank + 10)
+            self._frequent[word.lower()] = self._frequent.get(word.lower(), 0.0) + frequency(rank)
         self._usual = WordsNear(self._frequent)
         self._with = functools.lru_cache(2)(self._joined)  # an index of many words takes seconds
 
@@ -156,3 +156,11 @@ class Corrector:
             at = next((k for k, one in enumerate(candidates) if one.word == word), None)
             if at is not None:
                 yield Choice(np.array([one.features for one in candidates]), at)
+
+
+def frequency(rank: int) -> float:
+    """Returns about how frequent the word of a rank is, beside those of other ranks.
+
+    It falls as one over the rank, and from `COMMON` on as one over its square (Ferrer i Cancho and Solé, 2001).
+    """
+    return min(1.0, (COMMON + 10) / (rank + 10)) / (rank + 10)
