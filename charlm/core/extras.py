@@ -26,6 +26,7 @@ _PACKAGES = {
     "faiss": _Package("faiss-cpu", "search"),
     "flatbuffers": _Package("flatbuffers", "export"),
     "icu4py": _Package("icu4py", "text"),
+    "jamspell": _Package("jamspell", ""),
     "matplotlib": _Package("matplotlib", "eval"),
     "onnx": _Package("onnx", ""),
     "onnxruntime": _Package("onnxruntime", ""),

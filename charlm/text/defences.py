@@ -159,12 +159,12 @@ class Piped(Defence):
 
     def edits(self, text: str) -> list[Edit]:
         """Returns the corrections of all words of a text."""
-        found = ((match, self._suggested(match[0])) for match in _WORD.finditer(text))
+        found = ((match, self._suggested(match[0])) for match in WORD.finditer(text))
         return [Edit(*match.span(), suggested[0]) for match, suggested in found if suggested]
 
     def word(self, word: str, words: Sequence[str]) -> str:
         """Returns the first suggestion that is one word."""
-        if not _WORD.fullmatch(word):
+        if not WORD.fullmatch(word):
             return word
         return next((one for one in self._suggested(word) if " " not in one), word)
 
@@ -286,7 +286,7 @@ DEFENCES = MappingProxyType(
 
 def words_in(texts: Iterable[str]) -> Counter[str]:
     """Returns how often each word of letters occurs in texts, in lower case; what `SymSpell` takes as its words."""
-    return Counter(word.lower() for text in texts for word in _WORD.findall(text))
+    return Counter(word.lower() for text in texts for word in WORD.findall(text))
 
 
 def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
@@ -335,7 +335,7 @@ def _made(make: Callable[..., Defence]) -> Defence:
     return make()
 
 
-_WORD = re.compile(r"(?<![^\W_])[^\W\d_]+(?:['’][^\W\d_]+)*(?![^\W_])")  # letters, with apostrophes inside
+WORD = re.compile(r"(?<![^\W_])[^\W\d_]+(?:['’][^\W\d_]+)*(?![^\W_])")  # letters, with apostrophes inside
 # Words of ASCII letters with single spaces between them; words with an apostrophe inside are none of them.
 _RUN = re.compile(r"(?<![^\W_])(?<![A-Za-z]['’])[A-Za-z]+(?: [A-Za-z]+)*(?![^\W_]|['’][A-Za-z])")
 # Format characters that never change what a text says: soft hyphen, those without width, controls of direction.

@@ -1,4 +1,4 @@
-"""The defences that commands know: those of `charlm.text.defences`, a speller of your words, and a word recogniser.
+"""The defences that commands know: those of `charlm.text.defences`, and those that need a text or model of yours.
 
 `--defence` of `charlm.robustness` and `charlm.evaluate_retrieval` reads this table, which needs no JAX. Open it to
 change what may follow "wordrec:".
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from charlm.core.nearest import did_you_mean
 from charlm.data.lines import numbered_lines
 from charlm.text.defences import DEFENCES, Defence, Entry
+from charlm.text.jamspell import JamSpell, check_model
 from charlm.text.speller.defence import NoisyChannel
 
 TAKES = "FOLDER[,neutral=WORD | ,background=FOLDER]"
@@ -77,6 +78,12 @@ KNOWN: Mapping[str, Entry] = MappingProxyType(
             "the likeliest of the words of a text, by frequency and slips of the keyboard",
             takes="FILE",
             check=_check_file,
+        ),
+        "jamspell": Entry(
+            JamSpell,
+            "the spelling corrector JamSpell with a language model of yours (package jamspell)",
+            takes="FILE",
+            check=check_model,
         ),
         "wordrec": Entry(
             _recognition,
