@@ -25,10 +25,8 @@ from charlm.predict import main
 TEXTS = ["the cta sat on teh mat", "http://cta.org 3.14", ""]
 
 
-@pytest.fixture(scope="module")
-def speller(trained, tmp_path_factory):
-    """The workdir of a speller that was trained for four steps from the run `trained`."""
-    folder = tmp_path_factory.mktemp("speller")
+def new_config(trained, folder):
+    """Returns the config of a speller that starts from the run `trained`; writes its list into the folder."""
     config = trained.new_config()
     (folder / "list.txt").write_text("cat cta\nmat mta\ntown twon\nhouse huose\nslept slpet\nand adn\ntrees teres\n")
     config.objective = "spelling"
@@ -38,9 +36,21 @@ def speller(trained, tmp_path_factory):
     config.data.mask_rate = 0.3
     config.train.steps = config.train.eval_every = 4
     config.train.examples = 2
+    return config
+
+
+@pytest.fixture(scope="module")
+def speller(trained, tmp_path_factory):
+    """The workdir of a speller that was trained for four steps."""
+    folder = tmp_path_factory.mktemp("speller")
     with on_devices(1):
-        charlm.training.train.train(config, str(folder / "run"))
+        charlm.training.train.train(new_config(trained, folder), str(folder / "run"))
     return folder / "run"
+
+
+def heldout(workdir):
+    lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line["heldout_loss"] for line in lines if "heldout_loss" in line}
 
 
 def test_the_config_names_the_objective(speller):
@@ -51,6 +61,24 @@ def test_the_config_names_the_objective(speller):
     held_out = [line for line in lines if "heldout_mended" in line]
     assert [line["step"] for line in held_out] == [0, 4]
     assert held_out[1]["heldout_loss"] < held_out[0]["heldout_loss"]
+
+
+@pytest.mark.parametrize("axes", [{"data": 2}, {"fsdp": 2}, {"model": 2}])
+def test_more_devices_give_the_same_losses(trained, tmp_path, axes):
+    """Tables in two shards, on one device and on two; a run that stops and goes on ends as one that does not."""
+    config = new_config(trained, tmp_path)
+    config.data.table_shards, config.train.examples, config.spelling.hidden = 2, 0, 0.5
+    with on_devices(1):
+        charlm.training.train.train(config, str(tmp_path / "one"))
+    config.mesh.update(axes)
+    config.train.steps = 2
+    with on_devices(2):
+        charlm.training.train.train(config, str(tmp_path / "two"))
+        config.train.steps = 4
+        charlm.training.train.train(config, str(tmp_path / "two"))
+    one, two = heldout(tmp_path / "one"), heldout(tmp_path / "two")
+    assert one[4] < one[0]
+    np.testing.assert_allclose([two[0], two[4]], [one[0], one[4]], rtol=1e-4)
 
 
 def test_all_ways_to_ask_agree(speller, capsys):
