@@ -29,7 +29,7 @@ KEYS: dict[str, Key] = {
     "spelling.heldout_words": share(0.2, "share of the words of the lists kept from training, for evaluation"),
     "spelling.misspelled": share(0.3, "most of a text's words that are misspelled; each text draws a share below it"),
     "spelling.clean": share(0.3, "share of texts without any misspelling"),
-    "spelling.hidden": share(0.0,
+    "spelling.masked": share(0.0,
         "share of the words of data.mask_rate that are masked, so that the context alone says what they are"),
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),

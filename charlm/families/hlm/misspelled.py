@@ -37,7 +37,7 @@ class Spelling:
       most: of the words of a text that are misspelled; the share of each text is drawn below it.
       clean: the share of texts without any misspelling.
       kept: the share of the words that are predicted though they are not misspelled.
-      hidden: the share of these whose characters are masked; the others are read as they are meant.
+      masked: the share of these whose characters are masked; the others are read as they are meant.
     """
 
     mixture: Mixture
@@ -46,7 +46,7 @@ class Spelling:
     most: float
     clean: float
     kept: float
-    hidden: float = 0.0
+    masked: float = 0.0
 
     @classmethod
     def of(cls, config: ml_collections.ConfigDict) -> Spelling:
@@ -54,7 +54,7 @@ class Spelling:
         own = config.spelling
         mixture = Mixture(tuple(own.noise), own.listed)
         return cls(
-            mixture, tuple(own.lists), own.heldout_words, own.misspelled, own.clean, config.data.mask_rate, own.hidden
+            mixture, tuple(own.lists), own.heldout_words, own.misspelled, own.clean, config.data.mask_rate, own.masked
         )
 
     def misspeller(self) -> Misspeller:
@@ -118,7 +118,7 @@ class MisspellingMaker(SentenceMaker):
         ]
         others = [n for n in usable if n not in changed and self._fits(words[n], words[n])]
         kept = rng.permutation(np.array(others, int))[: rounded_at_random(self.spelling.kept * len(words), rng)]
-        hidden = kept[: rounded_at_random(self.spelling.hidden * len(kept), rng)]
+        hidden = kept[: rounded_at_random(self.spelling.masked * len(kept), rng)]
         read_WC[hidden] = hidden_rows(read_WC[hidden])
         labels_WC = np.zeros_like(meant_WC)
         for n in (*changed, *kept.tolist()):

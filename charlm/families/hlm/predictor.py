@@ -349,7 +349,7 @@ class HLMPredictor(Predictor):
     @functools.cached_property
     def corrector(self) -> Corrector:
         """What corrects texts; of a model that is a speller."""
-        hides = self.config.spelling.hidden > 0 and self.config.data.mask_rate > 0
+        hides = self.config.spelling.masked > 0 and self.config.data.mask_rate > 0
         return Corrector(self.reader, Proposer(self.vocab), self._frequent, self.weighing, hides)
 
     @functools.cached_property

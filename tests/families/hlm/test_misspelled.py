@@ -79,7 +79,7 @@ def test_clean_texts_have_no_misspelling():
 
 def test_some_predicted_words_are_masked():
     """Their lengths show, and the words meant are predicted; what else is read does not change."""
-    plain, sequence = (maker(most=0.0, hidden=share).make([ROWS], (3,)) for share in (0.0, 0.9999))
+    plain, sequence = (maker(most=0.0, masked=share).make([ROWS], (3,)) for share in (0.0, 0.9999))
     np.testing.assert_array_equal(sequence.labels_WC, plain.labels_WC)
     masked_W = (sequence.chars_WC == MASK).any(axis=1)
     asked_W = plain.labels_WC.any(axis=1)

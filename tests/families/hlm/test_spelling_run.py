@@ -67,7 +67,7 @@ def test_the_config_names_the_objective(speller):
 def test_more_devices_give_the_same_losses(trained, tmp_path, axes):
     """Tables in two shards, on one device and on two; a run that stops and goes on ends as one that does not."""
     config = new_config(trained, tmp_path)
-    config.data.table_shards, config.train.examples, config.spelling.hidden = 2, 0, 0.5
+    config.data.table_shards, config.train.examples, config.spelling.masked = 2, 0, 0.5
     with on_devices(1):
         charlm.training.train.train(config, str(tmp_path / "one"))
     config.mesh.update(axes)
@@ -174,22 +174,22 @@ def test_mistakes_are_told_in_one_line(tmp_path, changes, why):
 
 def test_runs_from_before_masked_words_go_on():
     """Their configs lack the key: runs of other objectives resume, spellers with it at 0, and read nothing twice."""
-    for name, changes in (("hlm_small", {}), ("speller", {"hidden": 0.0})):
+    for name, changes in (("hlm_small", {}), ("speller", {"masked": 0.0})):
         config = load_config_file(f"configs/{name}.py")
         config.spelling.update(changes)
         stored = json.loads(config.to_json())
-        del stored["spelling"]["hidden"]
+        del stored["spelling"]["masked"]
         saved = from_dict(stored)
-        assert saved.spelling.hidden == 0.0
+        assert saved.spelling.masked == 0.0
         check_resumable(config, saved, where="runs/old")
-    with pytest.raises(ValueError, match=r"spelling\.hidden is 0\.5, there 0\.0"):
+    with pytest.raises(ValueError, match=r"spelling\.masked is 0\.5, there 0\.0"):
         check_resumable(load_config_file("configs/speller.py"), saved, where="runs/old")
 
 
 @pytest.mark.parametrize(("hidden", "mask_rate", "twice"), [(0.5, 0.3, True), (0.0, 0.3, False), (0.5, 0.0, False)])
 def test_models_that_learned_from_masked_words_read_doubtful_ones_twice(speller, hidden, mask_rate, twice, monkeypatch):
     predictor = Predictor.from_checkpoint(speller)
-    predictor.config.spelling.hidden, predictor.config.data.mask_rate = hidden, mask_rate
+    predictor.config.spelling.masked, predictor.config.data.mask_rate = hidden, mask_rate
     asked = []
     contexts = Reader.contexts
     monkeypatch.setattr(
