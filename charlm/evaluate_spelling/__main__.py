@@ -9,9 +9,9 @@
 The first puts listed misspellings into half of the sentences; the others stay clean. Only misspellings of words that
 training keeps apart (spelling.heldout_words) are used. The second reads misspellings as people wrote them, from a
 CoNLL-U file with CorrectForm in MISC. --rewritten reads them from sentences with rewrites by other people, as JFLEG has
-them: a word counts as misspelled if most rewrites have the same other one there, and none of the file it. The folder
-gets report.md, report.json and sentences.md: precision, recall and F0.5 of corrections, false alarms in a thousand
-right words and sentences a second, with intervals by sentence.
+them: a word counts as misspelled if most rewrites have the same other one there, and no rewrite of the whole file has
+the word as it was written. The folder gets report.md, report.json and sentences.md: precision, recall and F0.5 of
+corrections, false alarms in a thousand right words and sentences a second, with intervals by sentence.
 
 --fit changes nothing that the model has learned, only how its probabilities, the frequency of words and the cost of
 typing errors are weighed. Of --lists it takes words that neither training nor an evaluation uses; text and sentences

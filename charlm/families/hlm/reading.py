@@ -129,7 +129,9 @@ class Reader:
         rows_WC = self._rows([text[a:b] for a, b in window])
         labels_WC = np.zeros_like(rows_WC)
         size = lambda a, b: len(self._vocab.encode_word(text[a:b]))
-        usable = [w for w, (a, b) in enumerate(window) if is_mendable(text, a, b) and size(a, b) + 1 < self._slots[-1]]
+        written = ~(rows_WC == UNK).any(axis=1)  # a ligature or a letter that the model lacks is no typo
+        fits = lambda a, b: is_mendable(text, a, b) and size(a, b) + 1 < self._slots[-1]
+        usable = [w for w, (a, b) in enumerate(window) if written[w] and fits(a, b)]
         labels_WC[usable, 1] = MASK  # any id but 0 marks a word to predict
         return framed(rows_WC, labels_WC)
 

@@ -105,6 +105,12 @@ def test_a_short_list_of_words_does_not_outweigh_the_language():
     assert many.prior("new0") > known.prior("lexicon") - 3
 
 
+def test_words_with_characters_that_the_model_lacks_stay():
+    """Also where it reads them as a typo of another word."""
+    (found,) = corrected(["ﬂow teh kät"], threshold=0.0, words=["low", "now", "kit"])
+    assert found.corrected == "ﬂow the kät"
+
+
 def test_texts_do_not_depend_on_each_other_or_on_windows():
     texts = ["teh cat", "", "The house sat on recieve", "teh " * 50, " \n", "cat"]
     together, alone = corrected(texts), [corrected([text])[0] for text in texts]
