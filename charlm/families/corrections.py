@@ -85,14 +85,14 @@ def weighted(words: Mapping[str, float] | Iterable[str]) -> dict[str, float]:
     """Returns words in lower case with how often each is seen; words of a plain list count once each.
 
     Raises:
-      ValueError: one string is given, or a count is not positive.
+      ValueError: one string is given, or something is no word, or a count is not positive.
     """
     if isinstance(words, str):
         raise ValueError("words: expected several words, got one string")
     pairs = words.items() if isinstance(words, Mapping) else ((word, 1.0) for word in words)
     found: dict[str, float] = {}
     for word, count in pairs:
-        if not isinstance(word, str):
+        if not isinstance(word, str) or word.split() != [word]:
             raise ValueError(f"words: expected words, got {word!r}")
         if isinstance(count, bool) or not isinstance(count, int | float) or not 0 < count <= MOST:
             raise ValueError(f"words: {word!r} has the count {count!r}, expected a positive number of at most {MOST:g}")
@@ -107,7 +107,7 @@ def counted_words(lines: Sequence[str], where: str) -> dict[str, float]:
       where: names the file in messages.
 
     Raises:
-      ValueError: a line has more than a word and a positive number; names it.
+      ValueError: a line has more than a word and a positive number, which is named, or there is no word.
     """
     found: dict[str, float] = {}
     for number, line in enumerate(lines, start=1):
@@ -121,4 +121,6 @@ def counted_words(lines: Sequence[str], where: str) -> dict[str, float]:
         if len(counts) > 1 or not 0 < count <= MOST:
             raise ValueError(f"{where}, line {number}: expected a word, perhaps with a positive count, got {line!r}")
         found[word] = found.get(word, 0.0) + count
+    if not found:
+        raise ValueError(f"{where}: there is no word in it")
     return found

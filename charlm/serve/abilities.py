@@ -181,8 +181,8 @@ def _filled(found: list[Result], _values: JsonObject) -> Json:
 
 def _mending(values: JsonObject) -> Asked:
     words = values["words"]
-    options = (("threshold", values["threshold"]), ("words", None if words is None else tuple(words)))
-    return Asked(values["texts"], options)
+    counts = None if words is None else tuple(Counter(words).items())  # a list counts each of its words once
+    return Asked(values["texts"], (("threshold", values["threshold"]), ("words", counts)))
 
 
 def _mended(found: list[Result], _values: JsonObject) -> Json:
@@ -315,10 +315,12 @@ ABILITIES = {
             (
                 TEXTS,
                 Field("threshold", "the probability from which on a word is corrected", "number", 0.5, 0, 1),
-                Field("words", "further known words; null: those that the model knows", "words", None),
+                Field("words", "further known words, perhaps with counts; null: none", "counts", None),
             ),
             _mending,
-            lambda model, items, options: model.correct(items, **options),
+            lambda model, items, options: model.correct(
+                items, options["threshold"], None if options["words"] is None else dict(options["words"])
+            ),
             _mended,
             {"texts": "A tpyo in a sentense."},
         ),

@@ -22,7 +22,8 @@ class Field(NamedTuple):
 
     Attributes:
       name, line: its name, and what it is.
-      kind: "text", "texts" (a list, or one text), "words" (a list), "pairs" (a list of texts and nulls), "integer",
+      kind: "text", "texts" (a list, or one text), "words" (a list), "counts" (a list of words,
+        or an object with their counts), "pairs" (a list of texts and nulls), "integer",
         "number", "boolean", or one of several strings, "a|b".
       default: its value if it is not given; `NEEDED`: it must be given.
       least, most: of a number, both included.
@@ -44,6 +45,11 @@ class Field(NamedTuple):
             "texts": {"oneOf": [text, {**many, "items": text}]},
             "pairs": {"oneOf": [text, {**many, "items": {**text, "type": ["string", "null"]}}, {"type": "null"}]},
             "words": {"type": ["array", "null"], "items": {"type": "string"}},
+            "counts": {
+                "type": ["array", "object", "null"],
+                "items": {"type": "string"},
+                "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+            },
             "integer": {"type": "integer"},
             "number": {"type": "number"},
             "boolean": {"type": "boolean"},
@@ -106,7 +112,9 @@ def _checked(field: Field, value: Json, limits: Limits) -> Json:
             None if one is None and kind == "pairs" else _text(f"{name}[{n}]", one, limits)
             for n, one in enumerate(texts)
         ]
-    if kind == "words":
+    if kind == "counts" and isinstance(value, dict):
+        return {_text(f"a word of {name}", word, limits): one for word, one in value.items()}
+    if kind in ("words", "counts"):
         return [_text(f"{name}[{n}]", one, limits) for n, one in enumerate(_list(name, value, None, "words"))]
     if kind == "boolean":
         if not isinstance(value, bool):

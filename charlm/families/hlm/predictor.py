@@ -28,6 +28,7 @@ from charlm.families.hlm.candidates import Proposer
 from charlm.families.hlm.config import HLMConfig, model_config
 from charlm.families.hlm.correcting import Corrector
 from charlm.families.hlm.filling import GapFiller, WordGap
+from charlm.families.hlm.looking import attention_views, probabilities
 from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.pieces import stored_pieces
 from charlm.families.hlm.reading import SLOTS, Reader
@@ -44,18 +45,14 @@ from charlm.families.predictor import (
 from charlm.families.unpadded import Call, calls
 from charlm.families.views import (
     MOST_SHOWN,
-    AttentionMap,
-    AttentionView,
     Views,
     checked_most,
-    layers_of,
     refuse_empty,
 )
 from charlm.families.windows import few_widths, mask_of, one_ahead, rows_a_call
 from charlm.families.word_tables import with_table
 from charlm.nn.apply import applied
 from charlm.nn.attention import PROJECTED
-from charlm.nn.probes import probed
 from charlm.text.chars import CharVocab, WordEncoder
 from charlm.text.wordlist import WordList, read_words
 from charlm.text.words import get_splitter
@@ -65,16 +62,6 @@ if TYPE_CHECKING:
 
 WORD_PARTS = ("embed", "intra_word")  # the parameters that the vector of a word depends on
 OTHER_MASK_LENGTH = 4  # characters of masks that are not being filled: about the mean length of a word
-
-
-WORD_SLOT = "[W]"  # how [WORD_CLS] is shown among the characters of a word
-# Whether the vector of a word is the state of [WORD_CLS].
-_ABOUT_INSIDE = {
-    True: "How much the vector of a word, which is the state of [WORD_CLS], reads from each of its "
-    f"characters; {WORD_SLOT} is [WORD_CLS] itself.",
-    False: "How much the characters of a word, which are pooled to its vector, read from each other; "
-    f"{WORD_SLOT} is [WORD_CLS].",
-}
 
 
 class HLMPredictor(Predictor):
@@ -134,7 +121,7 @@ class HLMPredictor(Predictor):
         self._frequent = [] if words is None else list(words)
         self.cache: WordCache | None = WordCache(encode_words, shape.hidden, shape.dtype, cache_slots(self._slots))
         self._pools = shape.aggregation
-        self._probe = jax.jit(functools.partial(_probabilities, hlm))
+        self._probe = jax.jit(functools.partial(probabilities, hlm))
         predict = lambda p, kept, batch: applied(model, {"params": p, PROJECTED: {"hlm": kept}})(batch)
         self._fill = jax.jit(lambda p, kept, batch: tuple(map(jax.nn.log_softmax, predict(p, kept, batch))))
         self.words = None if words is None or "fill_mask" in self.missing else self.known_words(words)
@@ -211,24 +198,9 @@ class HLMPredictor(Predictor):
         chars_WC = np.zeros((few_widths(count, self._max_words), self._slots), np.uint16)
         chars_WC[:count] = sequence_WC
         inside, between = jax.device_get(self._probe(self._params["hlm"], chars_WC))
-        maps = [self._inside(word, sequence_WC[n], inside, n) for n, word in enumerate(words, start=1)]
-        names = ("[CLS]", *words, "[SEP]")
-        whole = AttentionMap(names, names, layers_of(between, 0, slice(count), slice(count)))
-        views = (
-            AttentionView("Inside words", _ABOUT_INSIDE[self._pools == "word_cls"], tuple(maps)),
-            AttentionView(
-                "Between words", "How much each word reads from each other, through their vectors.", (whole,)
-            ),
-        )
+        characters = [self._encoder.form(word) for word in words]
+        views = attention_views(words, characters, sequence_WC, inside, between, self._pools == "word_cls")
         return Views(views, text[: shown[-1][1]], "words", len(shown), len(spans) - len(shown))
-
-    def _inside(self, word: str, chars_C: np.ndarray, stack: list[np.ndarray], row: int) -> AttentionMap:
-        """Returns the attention over the characters of the word in a row of the batch."""
-        slots = int((chars_C != 0).sum())
-        names = (WORD_SLOT, *self._encoder.form(word)[: slots - 1])
-        first, stop = (0, 1) if self._pools == "word_cls" else (1, slots)
-        readers = names[first:stop]
-        return AttentionMap(readers, names, layers_of(stack, row, slice(first, stop), slice(slots)), word)
 
     def precompute(self, words: Iterable[str]) -> CacheStats:
         """Puts the vectors of words into the cache for `encode`; returns the statistics of the cache afterwards.
@@ -408,10 +380,3 @@ class HLMPredictor(Predictor):
         mask_SBW = np.zeros(batch.mask_SBW.shape, mask_BW.dtype)
         mask_SBW[0, : len(mask_BW)] = mask_BW
         return self._encode(params, positions, batch._replace(mask_SBW=mask_SBW))
-
-
-def _probabilities(hlm: HLM, params: Params, chars_WC: jax.Array) -> tuple[list[jax.Array], list[jax.Array]]:
-    """Returns the attention of one sentence inside its words, [W, H, Q, C] of each layer, and between them."""
-    words_WD, inside = probed(hlm, params, chars_WC, method="encode_words")
-    _, between = probed(hlm, params, words_WD[None], (chars_WC[:, 0] != 0)[None], method="contextualize")
-    return inside["intra_word"], between["inter_word"]

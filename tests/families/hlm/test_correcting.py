@@ -300,11 +300,13 @@ def test_near_words_are_the_cheapest():
 def test_words_and_thresholds_are_checked():
     assert weighted({"The": 2, "the": 1}) == {"the": 3.0}
     assert counted_words(["the 3", "", "cat", "the 1"], "w") == {"the": 4.0, "cat": 1.0}
-    for wrong in ("teh", {"a": 0}, {"a": -1.0}, {"a": True}):
+    for wrong in ("teh", {"a": 0}, {"a": -1.0}, {"a": True}, {"": 1}, ["a b"], [3]):
         with pytest.raises(ValueError, match="words: "):
             weighted(wrong)
     with pytest.raises(ValueError, match=r"w, line 2: expected a word, perhaps with a positive count, got 'a b'"):
         counted_words(["the 3", "a b"], "w")
+    with pytest.raises(ValueError, match="w: there is no word in it"):
+        counted_words(["", " "], "w")
     for threshold in (-0.1, 1.1, True, float("nan")):
         with pytest.raises(ValueError, match="expected a probability"):
             check_threshold(threshold)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from serve.conftest import server_of
 from small_run import on_devices, small_config
 
 import charlm
@@ -63,6 +64,17 @@ def test_the_config_names_the_objective(speller):
     assert held_out[1]["heldout_loss"] < held_out[0]["heldout_loss"]
 
 
+def test_a_broken_run_ends_as_the_unbroken_one(speller, trained, tmp_path):
+    config = new_config(trained, tmp_path)
+    config.train.steps, config.train.examples = 2, 0
+    config.spelling.lists = (str(speller.parent / "list.txt"),)
+    with on_devices(1):
+        charlm.training.train.train(config, str(tmp_path / "run"))
+        config.train.steps = 4
+        charlm.training.train.train(config, str(tmp_path / "run"))
+    assert heldout(tmp_path / "run")[4] == heldout(speller)[4]
+
+
 @pytest.mark.parametrize("axes", [{"data": 2}, {"fsdp": 2}, {"model": 2}])
 def test_more_devices_give_the_same_losses(trained, tmp_path, axes):
     """Tables in two shards, on one device and on two; a run that stops and goes on ends as one that does not."""
@@ -100,6 +112,28 @@ def test_all_ways_to_ask_agree(speller, capsys):
     assert [list(line) for line in said] == [["text", "corrected", "edits"]] * 2
     for edit in said[0]["edits"]:
         assert TEXTS[0][edit["start"] : edit["end"]] == edit["word"]
+
+
+def test_the_server_answers_the_same(speller):
+    model = charlm.load(speller)
+    with server_of(model) as (_, client):
+        for words in (None, ["cat", "mat", "cat"], {"cat": 2, "mat": 1}):
+            asked = {"texts": TEXTS[0], "threshold": 0, "words": words}
+            (found,) = client.post("/v1/correct", json=asked).json()["results"]
+            wanted = model.correct(TEXTS[0], 0, {"cat": 2, "mat": 1} if words else None)
+            assert found["corrected"] == wanted.corrected
+            assert [edit["probability"] for edit in found["edits"]] == pytest.approx(
+                [edit.probability for edit in wanted.edits], abs=1e-5
+            )
+        refusals = (
+            ({"cat": 0}, "count 0, expected a positive number"),
+            ({"a b": 1}, "expected words, got 'a b'"),
+            ("cat", "expected a list of words"),
+        )
+        for wrong, said in refusals:
+            refused = client.post("/v1/correct", json={"texts": "a", "words": wrong})
+            assert refused.status_code == 422
+            assert said in refused.json()["error"]
 
 
 def test_candidates_are_scored_as_the_model_spells_them(speller):
