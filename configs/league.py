@@ -22,6 +22,11 @@ from charlm.league.config import get_config as defaults
 
 COMMAND = "league"  # the command that reads this file
 
+_TEXTS = (
+    "{folder}/text/en_gutenberg.txt.gz", "{folder}/text/en_reddit_goemotions.txt.gz",
+    "{folder}/text/en_wikipedia_squad_contexts.txt.gz", "{folder}/text/en_wikitext2_valid.txt.gz", "builtin",
+)  # fmt: skip
+_LISTS = ("text.splitter=rules", "text.pieces=8000", "text.terms=8000", "text.chars=300")
 _NOISES = (
     "keyboard", "swap", "drop", "insert", "repeat", "case", "hlm_drop", "hlm_repeat", "hlm_case", "hlm", "charbert",
     "charbert_nlm", "char2subword", "spaces", "homoglyph", "leet", "ocr", "misspelling",
@@ -89,20 +94,13 @@ def tiny(config: ml_collections.ConfigDict) -> None:
 def small(config: ml_collections.ConfigDict) -> None:
     """Models with bodies of some 5 million parameters, ten million words each."""
     config.title = "League of small models"
-    config.corpora.train = (
-        "{folder}/text/en_gutenberg.txt.gz", "{folder}/text/en_reddit_goemotions.txt.gz",
-        "{folder}/text/en_wikipedia_squad_contexts.txt.gz", "{folder}/text/en_wikitext2_valid.txt.gz", "builtin",
-    )  # fmt: skip
+    config.corpora.train = _TEXTS
     config.budget.words = 10_000_000
     config.robustness.examples = 1000
     width = ("model.hidden=256", "model.heads=4")
-    learning = (
-        "optim.learning_rate=7e-4", "optim.b2=0.98", "model.initializer=lecun", "model.dropout=0.0",
-        "model.attention_dropout=0.0", "data.batch_size=32", "data.accumulation=1",
-    )  # fmt: skip
+    learning = _learning("7e-4", 32)
     # A layer of width D and feed-forward width F has 4 D^2 + 2 D F weights: 0.79 million here, six of them 4.7 million.
     layers = (*width, "model.layers=6", "model.ffn=1024", "data.max_length=128")
-    lists = ("text.splitter=rules", "text.pieces=8000", "text.terms=8000", "text.chars=300")
     # CharacterBERT's CNN and highway layer have 0.7 million, so it has five layers.
     spelled = (
         "text.splitter=rules", "text.lowercase=False", "text.mlm_words=8000", *width, "model.layers=5",
@@ -122,7 +120,7 @@ def small(config: ml_collections.ConfigDict) -> None:
         "contextual.accumulation=1", "contextual.learning_rate=5e-4",
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=128", "model.generator_hidden=128")
-    _systems(config, layers, lists, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
     tuning = ("optim.learning_rate=5e-4", "train.patience=2")
     _tasks(config, tuning, epochs=6)
 
@@ -130,22 +128,15 @@ def small(config: ml_collections.ConfigDict) -> None:
 def evening(config: ml_collections.ConfigDict) -> None:
     """Models with bodies of some 1.3 million parameters, five million words each, and four small tasks."""
     config.title = "League of an evening"
-    config.corpora.train = (
-        "{folder}/text/en_gutenberg.txt.gz", "{folder}/text/en_reddit_goemotions.txt.gz",
-        "{folder}/text/en_wikipedia_squad_contexts.txt.gz", "{folder}/text/en_wikitext2_valid.txt.gz", "builtin",
-    )  # fmt: skip
+    config.corpora.train = _TEXTS
     config.budget.words = 5_000_000
     config.budget.evaluations = 5
     config.robustness.examples = 500
     width = ("model.hidden=192", "model.heads=3")
-    learning = (
-        "optim.learning_rate=1e-3", "optim.b2=0.98", "model.initializer=lecun", "model.dropout=0.0",
-        "model.attention_dropout=0.0", "data.batch_size=16", "data.accumulation=1", "model.dtype=bfloat16",
-    )  # fmt: skip
+    learning = (*_learning("1e-3", 16), "model.dtype=bfloat16")
     # Few layers, since deep ones of this size stay at the frequencies of subwords for longer than the budget: 0.44
     # million each, three of them 1.33 million.
     layers = (*width, "model.layers=3", "model.ffn=768", "data.max_length=128")
-    lists = ("text.splitter=rules", "text.pieces=8000", "text.terms=8000", "text.chars=300")
     spelled = (  # its CNN and highway layer have 0.4 million
         "text.splitter=rules", "text.lowercase=False", "text.mlm_words=8000", *width, "model.layers=2",
         "model.ffn=768", "model.max_positions=128", "data.max_length=128", "model.char_slots=24",
@@ -163,7 +154,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
         "contextual.accumulation=1", "contextual.learning_rate=5e-4",
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
-    _systems(config, layers, lists, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
     _tasks(config, ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"), epochs=5)
     del config.tasks["inference"], config.tasks["answers"]
     config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
@@ -201,6 +192,14 @@ def base(config: ml_collections.ConfigDict) -> None:
     module = ("data.max_length=256", "text.splitter=rules", "contextual.batch_size=512", "contextual.accumulation=1")
     _systems(config, layers, lists, spelled, words, module, (), learning, positions=256, pieces=30_000)
     _tasks(config, ("optim.learning_rate=5e-5", "train.patience=3"), epochs=10)
+
+
+def _learning(rate: str, sequences: int) -> tuple[str, ...]:
+    """Returns settings with which narrow models learn."""
+    return (
+        f"optim.learning_rate={rate}", "optim.b2=0.98", "model.initializer=lecun", "model.dropout=0.0",
+        "model.attention_dropout=0.0", f"data.batch_size={sequences}", "data.accumulation=1",
+    )  # fmt: skip
 
 
 def _systems(

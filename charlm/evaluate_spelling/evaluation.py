@@ -20,7 +20,7 @@ from charlm.evaluate_spelling.settings import RIVALS, SpellingSettings
 from charlm.evaluate_spelling.systems import AsItIs, Model, OfTexts, OfWords, System
 from charlm.families.corrections import counted_words
 from charlm.families.predictor import Predictor
-from charlm.text.defences import defence_of
+from charlm.text.defences import new_defence
 from charlm.text.noise.misspellings import Misspellings
 from charlm.text.noise.mixture import parted
 
@@ -68,8 +68,8 @@ def systems_of(settings: SpellingSettings) -> Iterator[System]:
     """Yields the systems in the order of the tables; ValueError if one cannot be had."""
     yield AsItIs()
     for rival in settings.rivals:
-        defence = defence_of(rival, RIVALS)
-        yield from (OfTexts(rival, defence), OfWords(rival, defence))
+        # One each, or what the first has found would make the second look faster.
+        yield from (OfTexts(rival, new_defence(rival, RIVALS)), OfWords(rival, new_defence(rival, RIVALS)))
     words = further_words(settings)
     for path in settings.models:
         predictor = Predictor.from_checkpoint(here(path))

@@ -324,10 +324,16 @@ def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
     return parts
 
 
+def new_defence(part: str, known: Mapping[str, Entry] = DEFENCES) -> Defence:
+    """Returns a new defence of a part that `parsed` returned."""
+    name, _, argument = part.partition(":")
+    return known[name].make(argument) if argument else known[name].make()
+
+
 def defence_of(part: str, known: Mapping[str, Entry] = DEFENCES) -> Defence:
     """Returns the defence of a part that `parsed` returned; one without argument is made once."""
     name, _, argument = part.partition(":")
-    return known[name].make(argument) if argument else _made(known[name].make)
+    return new_defence(part, known) if argument else _made(known[name].make)
 
 
 @functools.cache

@@ -29,6 +29,7 @@ log = logging.getLogger("charlm")
 SURE = math.log(0.99)  # a known word of which the model is that sure stays, without a look at candidates
 DOUBTFUL = 4.0  # nats: a word is in doubt if another is at most so much less likely, by the usual weights
 COMMON = 5000  # words that most texts share; the frequencies of others fall faster
+FEW = 100  # misspelled words to which eleven weights can hardly be fitted
 SHARE = 0.8  # the most of all probability that the user's words have, against those that lie beside the model
 
 
@@ -129,11 +130,17 @@ class Corrector:
 
         def fit(which: str, known: WordsNear, start: Weights) -> Weights:
             choices = list(self.choices(given, batch_size, known))
-            found = best_weights(choices, start)
+            found, wrong = best_weights(choices, start), sum(one.meant > 0 for one in choices)
             log.info(
                 "candidates %s weighed by %d words, %d of them misspelled: %.4f nats a word, %.4f before",
-                which, len(choices), sum(one.meant > 0 for one in choices), nats(choices, found), nats(choices, start),
+                which, len(choices), wrong, nats(choices, found), nats(choices, start),
             )  # fmt: skip
+            if wrong < FEW:
+                log.warning(
+                    "these weights are fitted to %d misspelled words: with fewer than %d a speller may hardly mend any",
+                    wrong,
+                    FEW,
+                )
             return found
 
         usual = Weighing()
