@@ -111,7 +111,7 @@ def counted_words(lines: Sequence[str], where: str) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for number, line in enumerate(lines, start=1):
-        word, *counts = line.split() or [""]
+        word, *counts = line.removeprefix("\ufeff").split() or [""]  # some files begin with that mark
         if not word:
             continue
         try:

@@ -299,7 +299,7 @@ def test_near_words_are_the_cheapest():
 
 def test_words_and_thresholds_are_checked():
     assert weighted({"The": 2, "the": 1}) == {"the": 3.0}
-    assert counted_words(["the 3", "", "cat", "the 1"], "w") == {"the": 4.0, "cat": 1.0}
+    assert counted_words(["\ufeffthe 3", "", "cat", "the 1"], "w") == {"the": 4.0, "cat": 1.0}
     for wrong in ("teh", {"a": 0}, {"a": -1.0}, {"a": True}, {"": 1}, ["a b"], [3]):
         with pytest.raises(ValueError, match="words: "):
             weighted(wrong)
