@@ -3,9 +3,9 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models and fewer tasks, some five hours of such a processor's two cores; "base", the same as "", has the models' base
-sizes, for a pod; "tiny" shows in minutes that everything works. The folder of data is laid out as the names of files
-below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
+models, fewer tasks, and BERT and HLM on a quarter, a half and twice the words, too: an evening of two cores of such a
+processor; "base", the same as "", has the models' base sizes, for a pod; "tiny" shows in minutes that everything works.
+The folder of data is laid out as the names of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
@@ -161,6 +161,15 @@ def evening(config: ml_collections.ConfigDict) -> None:
     config.robustness.noise = (
         "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
     )  # fmt: skip
+    for name, share in (("quarter", 0.25), ("half", 0.5), ("double", 2.0)):
+        for system in ("bert", "hlm"):
+            _on_share(config, system, f"{system}-{name}", share)
+
+
+def _on_share(config: ml_collections.ConfigDict, system: str, name: str, share: float) -> None:
+    """Adds a system once more, on another share of the budget: a point of its curve in the report."""
+    same = {key: value for key, value in config.systems[system].items() if key not in ("title", "share")}
+    add_system(config, name, title=f"{config.systems[system].title}, {share:g} of the words", share=share, **same)
 
 
 def small_bfloat16(config: ml_collections.ConfigDict) -> None:

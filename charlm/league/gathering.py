@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,8 @@ from charlm.league.events import read_events
 from charlm.league.heldout import heldout_of
 from charlm.league.jobs import Job
 from charlm.league.places import Places
-from charlm.league.plan import ranked, seeds_of
+from charlm.league.plan import ranked, trained
+from charlm.league.spending import budgets_of, course, seconds_of, spent_in_all
 from charlm.league.standing import CLEAN, NOISE, Draws, Estimate, answer, draws_of, over_tasks, ranks
 from charlm.metrics.compare import Metric
 from charlm.robustness.measure import RESULTS_FILE
@@ -30,8 +30,6 @@ from charlm.robustness.results import plain
 from charlm.robustness.scoring import metric_of
 from charlm.robustness.sums import Sums, read_sums
 from charlm.tasks.create import from_settings
-from charlm.training.goodput import account, read_starts
-from charlm.training.progress import read_metrics
 
 FORMAT = 1
 DESCRIPTION = """
@@ -46,6 +44,10 @@ scores           task (null: the mean over tasks), system, noise ("": clean; "no
                  high, rank, seeds (value of each run; of single tasks)
 differences      task, noise ("" and "noise"), a, b, value, low, high: a minus b
 claims           text, verdict, value, low, high
+budgets          lists of systems that differ in nothing but their share of the budget, the smallest share first
+course           of each trained system: system, evaluations on held-out text in the course of pre-training (steps,
+                 words and flops, with those of the systems that it starts from; bits_per_char of what is masked,
+                 null where the loss counts anything else)
 heldout          of a league without tasks: system, seeds, metrics (of each finished run, after its last step)
 missing          names of jobs that are not done; the figures they would give are left out
 events           the log of the league
@@ -86,6 +88,8 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
         "scores": scores,
         "differences": [entry for name, draws in drawn.items() for entry in _differences(name, draws)],
         "claims": [{"text": one.claim.text, "verdict": one.verdict} | _interval(one.difference) for one in claims],
+        "budgets": budgets_of(config),
+        "course": [{"system": name, "evaluations": course(config, places, name)} for name in trained(config)],
         "heldout": [] if config.tasks else heldout_of(config, places),
         "missing": [job.name for job in jobs if not job.finished()],
         "events": read_events(places.events),
@@ -158,67 +162,10 @@ def _system(config: ml_collections.ConfigDict, places: Places, name: str) -> Jso
     said |= {key: entry[key] for key in ("behind", "defence", "start")}
     if entry.behind:
         return said
-    seed = seeds_of(config)[0]
-    own = spent(places, name, seed)
-    chain, at = [own], entry.start
-    while at:
-        chain.append(spent(places, at, seed))
-        at = config.systems[at].start
-    for key in ("words", "flops"):
-        values = [one.get(key) for one in chain]
-        known = [value for value in values if value is not None]
-        own[f"{key}_all"] = sum(known) if len(known) == len(values) else None
+    own = spent_in_all(config, places, name)
     tuned = [places.tuned(task, name, seed) for task in config.tasks for seed in config.tuning.seeds]
-    own["tuning_seconds"] = sum(_seconds(folder) for folder in tuned)
+    own["tuning_seconds"] = sum(seconds_of(folder) for folder in tuned)
     return said | own
-
-
-def spent(places: Places, name: str, seed: int | None = None) -> JsonObject:
-    """Returns what a run of a system has cost in pre-training so far; {} before its budget is measured.
-
-    Words and operations are those of the lines of metrics: the mean of a step, times the steps that were taken.
-    """
-    try:
-        budget = read_object(places.budget(name))
-    except (OSError, ValueError):
-        return {}
-    root = places.model(name, seed)
-    stages = sorted(path for path in root.glob("*") if checkpoints.STAGE.fullmatch(path.name)) if root.is_dir() else []
-    found: JsonObject = {key: budget[key] for key in ("parameters", "corpus_words")}
-    found |= {"words": None, "flops": None, "steps": None, "seconds": 0.0}
-    for folder in stages or [root]:
-        steps, units, flops = _taken(folder, budget["unit"])
-        if not steps:
-            continue
-        found["flops"] = (found["flops"] or 0.0) + flops
-        found["seconds"] += _seconds(folder)
-        if not stages or folder.name == budget["folder"]:
-            found |= {"steps": steps, "words": units * budget["words_per_unit"]}
-    return found
-
-
-def _taken(folder: Path, unit: str) -> tuple[int, float, float]:
-    """Returns the steps of a run so far, and the units and operations of all of them."""
-    before, covered, units, flops = 0, 0, 0.0, 0.0
-    for line in read_metrics(folder):
-        values = {re.sub("^train_", "", name): value for name, value in line.items()}
-        if "ms_per_step" in values:
-            steps, seconds = line["step"] - before, values["ms_per_step"] / 1000
-            units += steps * seconds * values.get(f"{unit}_per_second", 0.0)
-            flops += steps * seconds * values.get("tflops_per_second", 0.0) * 1e12
-            covered += int(steps)
-            before = line["step"]
-    try:
-        taken = int(checkpoints.find(folder).name)
-    except ValueError:
-        return 0, 0.0, 0.0
-    scale = taken / covered if covered else 0.0
-    return taken, units * scale, flops * scale
-
-
-def _seconds(folder: Path) -> float:
-    starts = read_starts(folder)
-    return account(starts, 0.0).lasted if starts else 0.0
 
 
 def missing_lines(missing: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import ml_collections
@@ -30,7 +31,7 @@ log = logging.getLogger("charlm")
 
 
 def measured(config: ml_collections.ConfigDict, stage: str, splitter: str, batches: int) -> JsonObject:
-    """Returns words, units and operations of a step, words of the corpora, and numbers of parameters.
+    """Returns words, units, characters and operations of a step, words of the corpora, and numbers of parameters.
 
     Args:
       config: a config of pre-training.
@@ -48,17 +49,18 @@ def measured(config: ml_collections.ConfigDict, stage: str, splitter: str, batch
     corpora = run.objective.data.train
     read = sum(corpus.stats.words for corpus in corpora)
     words = _words_by(own, splitter, corpora)
-    found = _count(run, batches)
+    step = _count(run, batches)
     per_read = words / read
     leaves = jax.tree_util.tree_leaves_with_path(run.abstract_state.params)
     shapes = {path_name(path): leaf.shape for path, leaf in leaves}
-    log.info("%.1f words a step; %d words in the corpora, %d as the run cuts them", found[0] * per_read, words, read)
+    log.info("%.1f words a step; %d words in the corpora, %d as the run cuts them", step.words * per_read, words, read)
     return {
-        "words_per_step": found[0] * per_read,
-        "words_per_unit": found[0] * per_read / found[1],
+        "words_per_step": step.words * per_read,
+        "words_per_unit": step.words * per_read / step.units,
+        "chars_per_unit": step.chars / step.units,
         "unit": run.objective.unit,
-        "units_per_step": found[1],
-        "flops_per_step": found[2],
+        "units_per_step": step.units,
+        "flops_per_step": step.flops,
         "corpus_words": words,
         "parameters": by_kind(shapes),
     }
@@ -105,37 +107,48 @@ def _of_stage(config: ml_collections.ConfigDict, stage: str) -> ml_collections.C
     return one.of_stage(config, stage)
 
 
-def _count(run: Run, batches: int) -> tuple[float, float, float]:
-    """Returns the words read, the units and the useful operations of a step.
+class _Step(NamedTuple):
+    """What a step takes on average: words that are read, units, useful operations, and the words' characters."""
+
+    words: float
+    units: float
+    flops: float
+    chars: float
+
+
+def _count(run: Run, batches: int) -> _Step:
+    """Returns what a step takes.
 
     The words of the records that the first batch needed are not counted, nor are its units: a packer always holds a
     record that is only partly used, which the difference leaves out.
     """
-    read, objective = 0, run.objective
+    read, chars, objective = 0, 0, run.objective
     if not isinstance(objective, TextObjective):
         raise ValueError("--stage: this stage of pre-training reads no text")
     plain = objective.read
 
     def counted(data: bytes) -> AnyRecord:
-        nonlocal read
+        nonlocal read, chars
         record = plain(data)
         read += len(record.words)
+        chars += len(record.chars)
         return record
 
     vars(objective)["read"] = counted
     try:
         iterator = iter(objective.train_batches(tuple(range(objective.shards))))
-        before, units, flops = 0, 0.0, 0.0
+        before, units, flops = (0, 0), 0.0, 0.0
         for number in range(batches):
             batch = next(iterator)
             if number == 0:
-                before = read
+                before = read, chars
                 continue
             units += objective.count(batch)
             flops += objective.training_flops(batch)
     finally:
         del vars(objective)["read"]
-    return (read - before) / (batches - 1), units / (batches - 1), flops / (batches - 1)
+    totals = read - before[0], units, flops, chars - before[1]
+    return _Step(*(total / (batches - 1) for total in totals))
 
 
 def _words_by(config: ml_collections.ConfigDict, splitter: str, corpora: tuple[EncodedCorpus, ...]) -> int:

@@ -15,7 +15,10 @@ from pathlib import Path
 from charlm.core.durable import write_text
 from charlm.core.pages import escaped, harmless, page
 from charlm.core.types import JsonObject
-from charlm.league.report import Folded, Section, Table, sections_of
+from charlm.league.charts import drawn
+from charlm.league.report import sections_of
+from charlm.league.view import Charts, Folded, Section, Table
+from charlm.robustness.render.svg import style
 
 FILES = ("report.json", "report.md", "report.html")
 _BODY = """<header>
@@ -53,7 +56,7 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
-    """Returns the report as Markdown."""
+    """Returns the report as Markdown; charts are left out, since a table beside them has their figures."""
     parts = [f"# {_plain(title)}"]
     for section in sections:
         parts.append(f"## {_plain(section.title)}")
@@ -62,7 +65,7 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
                 parts += [_plain(block.caption), _markdown_table(block)]
             elif isinstance(block, Folded):
                 parts.append("\n".join([f"{_plain(block.title)}:", "", *(f"- {_plain(line)}" for line in block.lines)]))
-            else:
+            elif isinstance(block, str):
                 parts.append(_plain(block))
     return "\n\n".join(parts) + "\n"
 
@@ -81,7 +84,7 @@ def _plain(text: str) -> str:
 
 def html(title: str, sections: Sequence[Section]) -> str:
     """Returns the report as a page."""
-    css = resources.files("charlm.league").joinpath("page.css").read_text(encoding="utf-8")
+    css = style() + resources.files("charlm.league").joinpath("page.css").read_text(encoding="utf-8")
     keys = [f"s{number}" for number, _ in enumerate(sections)]
     named = list(zip(keys, sections, strict=True))
     body = _BODY.format(
@@ -100,6 +103,8 @@ def _html_section(key: str, section: Section) -> str:
         elif isinstance(block, Folded):
             lines = "\n".join(f"<li>{escaped(line)}</li>" for line in block.lines)
             blocks.append(f"<details><summary>{escaped(block.title)}</summary>\n<ol>\n{lines}\n</ol></details>")
+        elif isinstance(block, Charts):
+            blocks.append(drawn(block.charts))
         else:
             blocks.append(f"<p>{escaped(block)}</p>")
     return f'<section id="{key}">\n<h2>{escaped(section.title)}</h2>\n' + "\n".join(blocks) + "\n</section>"

@@ -39,7 +39,7 @@ def places(tmp_path):
     places = Places(tmp_path)
     for name in league().systems:
         places.budget(name).parent.mkdir(exist_ok=True)
-        sizes = {"parameters": {"total": 3}, "corpus_words": 9, "unit": "words", "words_per_unit": 1.0}
+        sizes = {"parameters": {"total": 3}, "corpus_words": 9, "unit": "words", "words_per_unit": 1.0, "folder": ""}
         budget = {"settings": {"train.steps": 4}, "steps_key": "train.steps", **sizes}
         places.budget(name).write_text(json.dumps(budget))
     return places

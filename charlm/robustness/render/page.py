@@ -33,6 +33,7 @@ from charlm.robustness.render.parts import (
     Wrong,
     inlines,
 )
+from charlm.robustness.render.svg import style
 from charlm.robustness.render.view import View
 
 PLOTS = {"curves": curves, "bars": bars}
@@ -59,7 +60,7 @@ def html(report: Report, view: View | None = None) -> str:
       report: what it says.
       view: the measurements that plots are drawn of; None: there are no plots.
     """
-    css = resources.files("charlm.robustness.render").joinpath("page.css").read_text(encoding="utf-8")
+    css = style() + resources.files("charlm.robustness.render").joinpath("page.css").read_text(encoding="utf-8")
     contents = [f'<li><a href="#{s.key}">{escaped(s.title)}</a></li>' for s in report.sections]
     body = _BODY.format(
         title=escaped(report.title),

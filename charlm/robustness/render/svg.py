@@ -8,6 +8,7 @@ installed. Open it to change how models are told apart.
 from __future__ import annotations
 
 import math
+from importlib import resources
 from typing import NamedTuple
 
 from charlm.core.pages import escaped
@@ -35,6 +36,11 @@ class Scale(NamedTuple):
     def at(self, value: float) -> float:
         """Returns the coordinate of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def style() -> str:
+    """Returns the style of plots; a page that shows them has it before its own."""
+    return resources.files("charlm.robustness.render").joinpath("plots.css").read_text(encoding="utf-8")
 
 
 def nice_ticks(low: float, high: float) -> list[float]:

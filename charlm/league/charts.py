@@ -1,0 +1,131 @@
+"""Draws the charts of a league's report as SVG: values by words or operations, on a logarithmic axis.
+
+Open it to change how they look.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from charlm.core.pages import escaped
+from charlm.robustness.render.svg import Scale, colour, dashes, key, marker, nice_ticks, short
+
+_WIDTH, _HEIGHT = 340, 236
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 12, 40
+_INSET = 10  # keeps markers off the axis and its labels
+_LABELS = 36  # two labels of the lower axis are at least so far apart
+_PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E", 21: "Z"}
+
+
+class Point(NamedTuple):
+    """A value at a cost, with its interval; both of its ends are None if it has none."""
+
+    cost: float
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart of several curves.
+
+    Attributes:
+      title: what is drawn.
+      cost: name of the lower axis; it is logarithmic.
+      value: name of the axis on the left.
+      curves: of each curve its name and its points, by rising cost; none costs nothing.
+    """
+
+    title: str
+    cost: str
+    value: str
+    curves: Sequence[tuple[str, Sequence[Point]]]
+
+
+def drawn(charts: Sequence[Chart]) -> str:
+    """Returns the charts side by side below one legend; curves of one name look alike in all of them."""
+    names = list(dict.fromkeys(name for chart in charts for name, _ in chart.curves))
+    items = []
+    for place, name in enumerate(names):
+        line = f'<path class="line {dashes(place)}" d="M2 8H32"/>'
+        items.append(f"<li>{key(colour(place), line + marker(place, 17, 8, False))}<bdi>{escaped(name)}</bdi></li>")
+    figures = "\n".join(_figure(chart, names) for chart in charts)
+    return '<ul class="legend">\n' + "\n".join(items) + f'\n</ul>\n<div class="plots">\n{figures}\n</div>'
+
+
+def _figure(chart: Chart, names: Sequence[str]) -> str:
+    points = [point for _, curve in chart.curves for point in curve]
+    ticks = nice_ticks(*_range([one for point in points for one in point[1:] if one is not None]))
+    low, high = _range([math.log10(point.cost) for point in points])
+    x = Scale(low, high if high > low else low + 1.0, _LEFT + _INSET, _WIDTH - _RIGHT - _INSET)
+    y = Scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
+    lines = [_curve(chart, curve, name, names.index(name), x, y) for name, curve in chart.curves]
+    ends = (f"{name} goes from {_said(chart, curve[0])} to {_said(chart, curve[-1])}." for name, curve in chart.curves)
+    said = escaped(" ".join([f"{chart.title}.", *ends]))
+    return (
+        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{said}">\n'
+        + "\n".join([_axes(chart, ticks, x, y), *lines])
+        + f"\n</svg>\n<figcaption>{escaped(chart.title)}</figcaption>\n</figure>"
+    )
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _axes(chart: Chart, ticks: Sequence[float], x: Scale, y: Scale) -> str:
+    """Returns the grid, the labels and the names of both axes."""
+    digits = max(0, math.ceil(-math.log10(ticks[1] - ticks[0]) - 1e-9))
+    parts = []
+    for tick in ticks:
+        at = short(y.at(tick))
+        parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_WIDTH - _RIGHT}"/>')
+        parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at}" dy="4" text-anchor="end">{tick:.{digits}f}</text>')
+    labelled = -math.inf
+    for cost in _round_costs(x.low, x.high):
+        at = x.at(math.log10(cost))
+        parts.append(f'<path class="tickmark" d="M{short(at)} {_HEIGHT - _BOTTOM}v4"/>')
+        if at - labelled >= _LABELS:
+            labelled = at
+            name = f'<text class="tick" x="{short(at)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">'
+            parts.append(f"{name}{short_number(cost)}</text>")
+    middle, height = short((x.start + x.end) / 2), short((y.start + y.end) / 2)
+    below = f'<text class="axis" x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">{escaped(chart.cost)}</text>'
+    left = f'<text class="axis" transform="translate(10 {height}) rotate(-90)" text-anchor="middle">'
+    return "\n".join([*parts, below, f"{left}{escaped(chart.value)}</text>"])
+
+
+def _round_costs(low: float, high: float) -> list[float]:
+    """Returns the costs of one digit whose logarithms are between two."""
+    powers = range(math.floor(low), math.floor(high) + 1)
+    found = [digit * 10.0**power for power in powers for digit in range(1, 10)]
+    return [cost for cost in found if low - 1e-9 <= math.log10(cost) <= high + 1e-9]
+
+
+def short_number(value: float) -> str:
+    """Returns a number from 1 on with a prefix of the metric system: 2500000 as "2.5M"."""
+    power = min(3 * int(math.log10(value) / 3 + 1e-9), max(_PREFIXES)) if value >= 1 else 0
+    return f"{value / 10.0**power:.3g}{_PREFIXES[power]}"
+
+
+def _curve(chart: Chart, points: Sequence[Point], name: str, place: int, x: Scale, y: Scale) -> str:
+    """Returns the line of a curve with markers and intervals."""
+    across = [short(x.at(math.log10(point.cost))) for point in points]
+    parts = []
+    if len(points) > 1:
+        path = "L".join(f"{at} {short(y.at(point.value))}" for at, point in zip(across, points, strict=True))
+        parts.append(f'<path class="line {dashes(place)}" d="M{path}"/>')
+    for at, point in zip(across, points, strict=True):
+        if point.low is not None and point.high is not None:
+            parts.append(f'<path class="line" d="M{at} {short(y.at(point.low))}V{short(y.at(point.high))}"/>')
+        said = f"{name}: {_said(chart, point)}"
+        parts.append(marker(place, float(at), y.at(point.value), False, said))
+    return f'<g class="{colour(place)}">\n' + "\n".join(parts) + "\n</g>"
+
+
+def _said(chart: Chart, point: Point) -> str:
+    return f"{chart.value} {point.value:.4g} at {short_number(point.cost)} {chart.cost}"

@@ -1,0 +1,147 @@
+"""Tests of what the logs of pre-training say about cost, and of the curves that the report draws of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+
+from charlm.core.checksums import ABOUT
+from charlm.league.charts import Chart, Point, drawn, short_number
+from charlm.league.config import add_system, get_config, resolved
+from charlm.league.gathering import gathered
+from charlm.league.places import Places
+from charlm.league.plan import jobs_of
+from charlm.league.report import sections_of
+from charlm.league.spending import budgets_of, course
+from charlm.league.view import Charts, Section, Table
+
+
+def league():
+    """An HLM on two shares, one of other settings, and a BERT that trains on."""
+    config = get_config()
+    add_system(config, "whole", title="HLM", config="hlm_base:tiny")
+    add_system(config, "part", title="HLM, half", config="hlm_base:tiny", share=0.5)
+    add_system(config, "other", config="hlm_base:tiny", share=0.25, set=("model.norm=rms",))
+    add_system(config, "again", config="hlm_base:tiny", start="whole", share=0.25)
+    return resolved(config)
+
+
+def write_run(places: Places, name: str, lines: list[dict], **budget: object) -> None:
+    """Writes the budget and the metrics of a run."""
+    places.budget(name).parent.mkdir(exist_ok=True)
+    sizes = {"parameters": {"total": 3}, "corpus_words": 9, "unit": "words", "words_per_unit": 2.0, "folder": ""}
+    places.budget(name).write_text(json.dumps({"settings": {}, **sizes, **budget}))
+    folder = places.model(name)
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def trained(step: int, words: float, teraflops: float) -> dict:
+    """A line of metrics: this many words and operations a second, in steps of half a second."""
+    return {"step": step, "words_per_second": words, "tflops_per_second": teraflops, "ms_per_step": 500.0}
+
+
+LINES = [
+    {"step": 0, "heldout_loss": 5.0, "heldout_bits_per_char": 4.0},
+    trained(10, 100.0, 1e-3),
+    {"step": 15, "heldout_loss": 4.0, "heldout_bits_per_char": 3.0},
+    trained(20, 200.0, 2e-3),
+    {"step": 20, "heldout_loss": 3.0, "heldout_bits_per_char": 2.0},
+]
+
+
+def test_an_evaluation_costs_what_was_read_before_it(tmp_path):
+    places = Places(tmp_path)
+    write_run(places, "whole", LINES)
+    found = course(league(), places, "whole")
+    # 10 steps of half a second at 100 words a second, each of which is two of the league's words; then the double
+    assert [one["words"] for one in found] == pytest.approx([0.0, 2 * (500 + 500), 2 * (500 + 1000)])
+    assert [one["flops"] for one in found] == pytest.approx([0.0, 1e10, 1.5e10])
+    assert [one["bits_per_char"] for one in found] == [4.0, 3.0, 2.0]
+
+
+def test_bits_of_subwords_are_those_of_their_characters(tmp_path):
+    places = Places(tmp_path)
+    lines = [trained(10, 100.0, 1.0), {"step": 10, "heldout_loss": 9.0, "heldout_mlm_loss": 8 * math.log(2)}]
+    write_run(places, "whole", lines, chars_per_unit=4.0)
+    assert [one["bits_per_char"] for one in course(league(), places, "whole")] == pytest.approx([2.0])
+    write_run(places, "part", lines)  # a budget that was measured without
+    write_run(places, "other", [trained(10, 100.0, 1.0), {"step": 10, "heldout_loss": 9.0}], chars_per_unit=4.0)
+    for name in ("part", "other"):
+        assert [one["bits_per_char"] for one in course(league(), places, name)] == [None]
+
+
+def test_a_system_costs_what_it_starts_from(tmp_path):
+    places = Places(tmp_path)
+    write_run(places, "again", LINES)
+    assert course(league(), places, "again") == []  # its start has not cost anything yet
+    write_run(places, "whole", LINES)
+    checkpoint = places.model("whole") / "checkpoints" / "20"
+    (checkpoint / "state").mkdir(parents=True)
+    (checkpoint / ABOUT).write_text("{}")
+    found = course(league(), places, "again")
+    assert [one["words"] for one in found] == pytest.approx([3000, 5000, 6000])
+
+
+def test_systems_that_differ_in_their_share_alone_are_one_curve():
+    assert budgets_of(league()) == [["part", "whole"]]
+
+
+def test_nothing_is_drawn_before_anything_is_measured(tmp_path):
+    config, places = league(), Places(tmp_path)
+    results = gathered(config, places, jobs_of(config, places))
+    assert {one["system"]: one["evaluations"] for one in results["course"]} == {name: [] for name in config.systems}
+    assert [one.title for one in sections_of(results)] == ["Standing", "Size and cost", "How it was made"]
+
+
+def section(results: dict, title: str) -> Section:
+    """A section of the report."""
+    return next(one for one in sections_of(results) if one.title == title)
+
+
+def test_the_report_draws_both(tmp_path):
+    config, places = league(), Places(tmp_path)
+    for name in ("whole", "part"):
+        write_run(places, name, LINES)
+    results = gathered(config, places, jobs_of(config, places))
+    charts, table = section(results, "Held-out text in the course of pre-training").blocks
+    assert isinstance(charts, Charts)
+    assert isinstance(table, Table)
+    assert [(chart.cost, [name for name, _ in chart.curves]) for chart in charts.charts] == [
+        ("words", ["HLM", "HLM, half"]), ("FLOPs", ["HLM", "HLM, half"])
+    ]  # fmt: skip
+    assert charts.charts[0].curves[0][1] == [Point(pytest.approx(2000), 3.0), Point(pytest.approx(3000), 2.0)]
+    assert table.rows[1] == ["HLM", "15", "2,000", "1.00e+10", "3.000"]
+    results["tasks"] = [{"name": "pos", "title": "pos", "metric": "f1", "examples": 2}]
+    for system, words in (("whole", 2e6), ("part", 1e6)):
+        next(one for one in results["systems"] if one["name"] == system).update(words_all=words, flops_all=None)
+        score = {"task": "pos", "system": system, "noise": "", "value": words / 4e6, "low": 0.1, "high": 0.6, "rank": 1}
+        results["scores"].append(score)
+    charts, table = section(results, "Scores by budget").blocks
+    assert isinstance(charts, Charts)
+    assert isinstance(table, Table)
+    (chart,) = charts.charts
+    assert chart.curves == [("HLM", [Point(1e6, 25.0, 10.0, 60.0), Point(2e6, 50.0, 10.0, 60.0)])]
+    assert table.rows[0] == ["HLM, half", "1,000,000", "–", "25.0 [10.0, 60.0]", "–"]
+
+
+def test_costs_have_short_names():
+    costs = (1, 999, 1e3, 2.5e6, 1e13, 3e22, 1e25)
+    assert [short_number(cost) for cost in costs] == ["1", "999", "1k", "2.5M", "10T", "30Z", "1e+04Z"]
+
+
+def test_a_chart_puts_higher_values_higher_and_what_costs_more_to_the_right():
+    curves = [("a & b", [Point(1e6, 1.0, 0.5, 1.5), Point(1e7, 3.0)]), ("c", [Point(3e6, 2.0)])]
+    page = drawn([Chart("bits", "words", "bits", curves)])
+    (line,) = re.findall(r'class="line d\d" d="M([\d.]+) ([\d.]+)L([\d.]+) ([\d.]+)"', page)
+    left, low, right, high = map(float, line)
+    assert left < right
+    assert low > high  # from the top down
+    assert "a &amp; b: bits 1 at 1M words" in page
+    assert [label for label in ("1M", "2M", "10M") if f">{label}</text>" in page] == ["1M", "2M", "10M"]
+    interval = re.search(r'd="M[\d.]+ ([\d.]+)V([\d.]+)"', page)
+    assert interval is not None
+    assert float(interval[1]) > low > float(interval[2])
