@@ -38,7 +38,7 @@ from charlm.config.shared import (
     TRAIN,
     WEIGHT_DECAY,
 )
-from charlm.core.keys import Key, amount, count, defaults, natural, put, share
+from charlm.core.keys import Key, amount, count, defaults, natural, put, share, whole_share
 from charlm.core.types import JsonObject
 from charlm.families.family import Family, families, model_options, own_families
 from charlm.families.family import family as family_named
@@ -103,7 +103,7 @@ KEYS: dict[str, Key] = {
     "data.n_best": count(20, "question answering: candidates kept"),
     "data.noise": Key((),
         'kinds of noise put into training examples, such as "drop:0.1"; one is drawn for each example'),
-    "data.noise_share": Key(1.0, "share of the examples of an epoch that get noise"),
+    "data.noise_share": whole_share(1.0, "share of the examples of an epoch that get noise"),
     "data.noise_context": Key(False, "question answering: noise in the context, too"),
     "data.noise_dev": Key(False, "the same noise in the development examples"),
     "data.misspellings": Key("", 'noise: list of misspellings for the kind "misspelling"'),
@@ -248,8 +248,6 @@ def validate(flat: JsonObject) -> None:
     kinds = [Noise.parse(spec) for spec in flat["data.noise"]]
     if needy := [noise.kind for noise in kinds if KINDS[noise.kind].listed and not flat["data.misspellings"]]:
         raise ValueError(f"data.noise: {needy[0]} needs a list; data.misspellings names none")
-    if not 0 <= flat["data.noise_share"] <= 1:
-        raise ValueError(f"data.noise_share={flat['data.noise_share']} must lie in [0, 1]")
     if not kinds:
         for key in ("data.noise_share", "data.noise_context", "data.noise_dev", "data.misspellings"):
             if flat[key] != KEYS[key].default:

@@ -42,7 +42,7 @@ from charlm.config.shared import (
     WARMUP_STEPS,
     WEIGHT_DECAY,
 )
-from charlm.core.keys import Key, count, defaults, natural, put, share
+from charlm.core.keys import Key, count, defaults, natural, put, share, whole_share
 from charlm.core.types import JsonObject
 from charlm.families.family import UNNAMED
 from charlm.families.family import family as family_named
@@ -84,8 +84,9 @@ KEYS: dict[str, Key] = {
     "data.masking": Key("paper",
         'how to mask: as the "paper" describes it, or as the family\'s released code does ("reference")',
         ("paper", "reference")),
-    "data.mask_share": Key(0.8, "of what is to be predicted: becomes [MASK]"),
-    "data.random_share": Key(0.1, "of what is to be predicted: becomes something random; the rest stay as they are"),
+    "data.mask_share": whole_share(0.8, "of what is to be predicted: becomes [MASK]"),
+    "data.random_share": whole_share(0.1,
+        "of what is to be predicted: becomes something random; the rest stay as they are"),
     "model.hidden": count(768, "width D of every state"),
     "model.heads": count(12, "attention heads"),
     "model.dropout": DROPOUT,

@@ -29,6 +29,7 @@ class Key(NamedTuple):
       below: numbers must be smaller than this.
       finite: whether numbers must be finite.
       minus_one: what -1 means where it is allowed beside these numbers; "": it is not allowed.
+      most: the largest allowed number.
     """
 
     default: Default
@@ -38,6 +39,7 @@ class Key(NamedTuple):
     below: float = math.inf
     finite: bool = False
     minus_one: str = ""
+    most: float = math.inf
 
     def but(self, default: Default | None = None, meaning: str = "", **rule: Any) -> Key:  # Any: fields of any type
         """Returns the same key as one family or one kind of training has it.
@@ -60,9 +62,10 @@ class Key(NamedTuple):
             raise ValueError(f"{name}={value} must be finite")
         if self.minus_one and value == -1:
             return
-        if self.below < math.inf and not self.least <= value < self.below:
+        if min(self.below, self.most) < math.inf and not (self.least <= value <= self.most and value < self.below):
             otherwise = f", or be -1: {self.minus_one}" if self.minus_one else ""
-            raise ValueError(f"{name}={value} must lie in [{self.least:g}, {self.below:g}){otherwise}")
+            end = f"{self.below:g})" if self.below <= self.most else f"{self.most:g}]"
+            raise ValueError(f"{name}={value} must lie in [{self.least:g}, {end}{otherwise}")
         if self.least > -math.inf and not value >= self.least:
             expected = f"be at least {self.least:g}" if self.least else "not be negative"
             raise ValueError(f"{name}={value} must {expected}")
@@ -113,6 +116,11 @@ def amount(default: float, meaning: str) -> Key:
 def share(default: float, meaning: str) -> Key:
     """Returns a key for a number from 0 to below 1."""
     return Key(default, meaning, least=0, below=1)
+
+
+def whole_share(default: float, meaning: str) -> Key:
+    """Returns a key for a number from 0 to 1, which may be all."""
+    return Key(default, meaning, least=0, most=1)
 
 
 def put(config: ml_collections.ConfigDict, values: Mapping[str, object]) -> None:

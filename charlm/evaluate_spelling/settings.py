@@ -68,5 +68,5 @@ class SpellingSettings:
         for threshold in self.threshold:
             check_threshold(threshold)
         for rival in self.rivals:
-            if len(parsed(rival, RIVALS)) != 1:
-                raise ValueError(f"--rivals {rival}: expected single systems, not a chain")
+            if len(parsed(rival, RIVALS, "--rivals")) != 1:
+                raise ValueError(f"--rivals={rival}: expected single systems, not a chain")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ml_collections
 
-from charlm.core.keys import Key, amount
+from charlm.core.keys import Key, amount, whole_share
 from charlm.text.noise import KINDS, Noise
 
 PARTS = ("sentence", "words", "teaching")  # of the loss, each with a weight
@@ -25,7 +25,7 @@ ALIGNMENT_KEYS: dict[str, Key] = {
     "alignment.noise": Key(
         ("charbert:1", "char2subword:1", "keyboard:0.2", "swap:0.2", "drop:0.2", "insert:0.2", "spaces:0.2"),
         "kinds of noise, one of which is drawn for a text, and its rate from 0 to the one given"),
-    "alignment.noise_share": Key(0.75, "share of the texts that get noise"),
+    "alignment.noise_share": whole_share(0.75, "share of the texts that get noise"),
     "alignment.misspellings": Key("", 'list of misspellings for the kind "misspelling"'),
 }  # fmt: skip
 
@@ -38,8 +38,6 @@ def check_alignment(config: ml_collections.ConfigDict) -> None:
         raise ValueError(f"{keys} are all 0; expected one to be more")
     if not own.temperature:
         raise ValueError("alignment.temperature=0: similarities are divided by it; expected more")
-    if not 0 <= own.noise_share <= 1:
-        raise ValueError(f"alignment.noise_share={own.noise_share} must lie in [0, 1]")
     if not own.noise:
         raise ValueError("alignment.noise names no kind of noise; alignment.noise_share=0 leaves texts as they are")
     try:

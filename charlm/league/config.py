@@ -269,7 +269,7 @@ def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_colle
     if bool(entry.behind) != bool(entry.defence):
         raise ValueError(f"{where}: behind and defence belong together")
     if entry.defence:
-        parsed(entry.defence)
+        parsed(entry.defence, asked_as=f"{where}.defence")
         if not systems[entry.behind].ranked:
             raise ValueError(f"{where}.behind={entry.behind!r} is not ranked, so it is not fine-tuned")
     kind, _, of = entry.subwords.partition(":")

@@ -289,12 +289,13 @@ def words_in(texts: Iterable[str]) -> Counter[str]:
     return Counter(word.lower() for text in texts for word in WORD.findall(text))
 
 
-def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
+def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES, asked_as: str = "--defence") -> tuple[str, ...]:
     """Returns the parts of "name", "name:ARGUMENT" or several joined by "+", which work one after the other.
 
     Args:
       spec: the names, each with its argument if it takes one.
       known: the table of defences.
+      asked_as: the option or config key to name in errors.
 
     Raises:
       ValueError: a name is unknown, a part is given twice, an argument is missing, wrong or one too many, or the
@@ -308,19 +309,19 @@ def parsed(spec: str, known: Mapping[str, Entry] = DEFENCES) -> tuple[str, ...]:
         name, _, argument = part.partition(":")
         if name not in known:
             near = did_you_mean(name, known)
-            raise ValueError(f"--defence={spec}: {name!r} is not one of {', '.join(known)}{near}")
+            raise ValueError(f"{asked_as}={spec}: {name!r} is not one of {', '.join(known)}{near}")
         entry = known[name]
         if bool(argument) != bool(entry.takes) or (":" in part and not argument):
-            raise ValueError(f"--defence={spec}: expected {name}{entry.takes and f':{entry.takes}'}, got {part!r}")
+            raise ValueError(f"{asked_as}={spec}: expected {name}{entry.takes and f':{entry.takes}'}, got {part!r}")
         if entry.check is not None:
             entry.check(argument)
         if entry.package:
-            extras.check(f"--defence={spec}", entry.package)
+            extras.check(f"{asked_as}={spec}", entry.package)
         program = entry.program.partition(" ")[0]
         if program and shutil.which(program) is None:
-            raise ValueError(f"--defence={spec}: {program} is not installed: apt install {entry.program}")
+            raise ValueError(f"{asked_as}={spec}: {program} is not installed: apt install {entry.program}")
     if len(set(parts)) < len(parts):
-        raise ValueError(f"--defence={spec}: a defence is named twice")
+        raise ValueError(f"{asked_as}={spec}: a defence is named twice")
     return parts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 
@@ -224,6 +225,30 @@ def test_impossible_xrayemb_names_key_and_value(changes, message):
     config.update_from_flattened_dict(changes)
     with pytest.raises(ValueError, match=re.escape(message)):
         validate(config)
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "message"),
+    [
+        ("hlm", {"data.mask_rate": 0.0}, "data.mask_rate=0: there is no word to predict"),
+        ("hlm", {"data.mask_rate": 2.0}, "data.mask_rate=2.0 must lie in [0, 1]"),
+        ("hlm", {"data.mask_rate": math.nan}, "data.mask_rate=nan must lie in [0, 1]"),
+        ("charbert", {"data.mask_rate": 0.0}, "data.mask_rate=0.0 must lie in [0.001, 1]"),
+        ("hlm", {"data.mask_share": 1.1}, "data.mask_share=1.1 must lie in [0, 1]"),
+        ("hlm", {"objective": "spelling", "spelling.masked": -0.1}, "spelling.masked=-0.1 must lie in [0, 1]"),
+    ],
+)
+def test_a_share_outside_of_its_range_is_refused_before_any_text_is_read(family, changes, message):
+    config = get_config(family)
+    config.update_from_flattened_dict(changes)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        validate(config)
+
+
+def test_a_share_may_be_all():
+    config = get_config("hlm")
+    config.update_from_flattened_dict({"data.mask_rate": 1.0, "data.mask_share": 1.0, "data.random_share": 0.0})
+    validate(config)
 
 
 def test_measured_values_of_charbert_are_taken_over():

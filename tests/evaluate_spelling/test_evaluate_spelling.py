@@ -188,7 +188,7 @@ def test_the_command_writes_a_report(files, rewritten):
         (["--typos", "{typos}", "--fit"], "--fit: expected one model in --models, no --rivals and no --threshold"),
         (["--typos", "{typos}", "--rate", "2"], "--rate=2.0: expected a share"),
         (["--typos", "{typos}", "--threshold", "2"], "threshold=2.0: expected a probability"),
-        (["--typos", "{typos}", "--rivals", "symspel"], "did you mean symspell"),
+        (["--typos", "{typos}", "--rivals", "symspel"], "--rivals=symspel: 'symspel' is not one of"),
         (["--typos", "{typos}", "--rivals", "nfkc"], "'nfkc' is not one of"),
     ],
 )

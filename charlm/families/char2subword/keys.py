@@ -156,8 +156,6 @@ def validate(config: ml_collections.ConfigDict) -> None:
     weights = {key: config.loss[key.removeprefix("loss.")] for key in LOSS_KEYS}
     if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} are all 0; expected one of them to be more")
-    if not 0 <= config.data.noise_rate <= 1:
-        raise ValueError(f"data.noise_rate={config.data.noise_rate} must lie in [0, 1]")
     if config.model.hidden % 2:
         raise ValueError(f"model.hidden={config.model.hidden} must be even, for sine and cosine")
     if not 4 <= config.model.char_slots <= 1024:

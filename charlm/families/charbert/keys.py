@@ -52,7 +52,7 @@ KEYS: dict[str, Key] = {
     "data.noise": Key("paper",
         '"paper": drop, add, swap inside (section 3.5); "reference": the released code\'s changes',
         ("paper", "reference")),
-    "data.noise_rate": NOISE_RATE.but(0.15, "share of words misspelled (section 4.1; code: 0.10)", least=0, below=1),
+    "data.noise_rate": NOISE_RATE.but(0.15, "share of words misspelled (section 4.1; code: 0.10)", below=1),
     "data.noise_of": Key("all",
         '"paper": the share is one of "all" words (section 4.1), or of the "eligible", of two letters or more',
         ("all", "eligible")),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ml_collections
 
-from charlm.core.keys import Key, amount, count, natural, share
+from charlm.core.keys import Key, amount, count, natural, share, whole_share
 from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, TOKENIZER, VOCAB_SIZE
 from charlm.text.noise.mixture import Mixture
 
@@ -25,11 +25,12 @@ KEYS: dict[str, Key] = {
     "spelling.noise": Key(("charbert:1:3", "charbert_nlm:1:2", "phonetic:1:3", "keyboard:0.15", "repeat:0.15"),
         "kinds of noise that misspell a word, each as likely; of objective=spelling, as all of this section"),
     "spelling.lists": Key((), "files of real misspellings (Wikipedia's, codespell's, or word and misspellings a line)"),
-    "spelling.listed": share(0.6, "share of the misspelled words with listed misspellings that get one"),
+    "spelling.listed": whole_share(0.6, "share of the misspelled words with listed misspellings that get one"),
     "spelling.heldout_words": share(0.2, "share of the words of the lists kept from training, for evaluation"),
-    "spelling.misspelled": share(0.3, "most of a text's words that are misspelled; each text draws a share below it"),
+    "spelling.misspelled": whole_share(0.3,
+        "most of a text's words that are misspelled; each text draws a share below it"),
     "spelling.clean": share(0.3, "share of texts without any misspelling"),
-    "spelling.masked": share(0.0,
+    "spelling.masked": whole_share(0.0,
         "share of the words of data.mask_rate that are masked, so that the context alone says what they are"),
     "text.normalize": Key("none",
         'Unicode form of the characters the model reads: "none" or "nfc"; offsets stay the text\'s', ("none", "nfc")),
@@ -49,7 +50,8 @@ KEYS: dict[str, Key] = {
     "data.bucket_words": Key((), "distinct words per bucket that are read through slot 0; empty: measured"),
     "data.bucket_masked": Key((), "distinct words per bucket at masked positions; empty: measured"),
     "data.bucket_labels": Key((), "masked positions per bucket; empty: measured"),
-    "data.mask_rate": MASK_RATE.but(meaning='{}; "reference": floor(rate * words), random ids 8..127'),
+    "data.mask_rate": MASK_RATE.but(
+        meaning='{}; "reference": floor(rate * words), random ids 8..127', least=0),
     "model.wiring": Key("paper",
         'how word vectors and character states meet before the head: "paper" or "reference"', ("paper", "reference")),
     "model.vocab_size": VOCAB_SIZE.but(1024, "rows of the character table, the 8 reserved ids included", least=1),
@@ -121,6 +123,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         )
     if model.rotary_base <= 1:
         raise ValueError(f"model.rotary_base={model.rotary_base} must be more than 1")
+    if config.objective == "" and not config.data.mask_rate:
+        raise ValueError("data.mask_rate=0: there is no word to predict")
     if config.objective == "spelling" and not (config.spelling.misspelled or config.data.mask_rate):
         raise ValueError("spelling.misspelled=0 and data.mask_rate=0: there is no word to predict")
     if model.local_words and model.global_every == 1:
