@@ -169,7 +169,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
 def _on_share(config: ml_collections.ConfigDict, system: str, name: str, share: float) -> None:
     """Adds a system once more, on another share of the budget: a point of its curve in the report."""
     same = {key: value for key, value in config.systems[system].items() if key not in ("title", "share")}
-    add_system(config, name, title=f"{config.systems[system].title}, {share:g} of the words", share=share, **same)
+    add_system(config, name, title=f"{config.systems[system].title}, {share:g} x the words", share=share, **same)
 
 
 def small_bfloat16(config: ml_collections.ConfigDict) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from charlm.core.pages import escaped
-from charlm.robustness.render.svg import Scale, colour, dashes, key, marker, nice_ticks, short
+from charlm.robustness.render.svg import Scale, colour, dashes, digits_of, key, marker, nice_ticks, short
 
 _WIDTH, _HEIGHT = 340, 236
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 12, 40
@@ -79,17 +79,19 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 def _axes(chart: Chart, ticks: Sequence[float], x: Scale, y: Scale) -> str:
     """Returns the grid, the labels and the names of both axes."""
-    digits = max(0, math.ceil(-math.log10(ticks[1] - ticks[0]) - 1e-9))
+    digits = digits_of(ticks)
     parts = []
     for tick in ticks:
         at = short(y.at(tick))
         parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_WIDTH - _RIGHT}"/>')
         parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at}" dy="4" text-anchor="end">{tick:.{digits}f}</text>')
-    labelled = -math.inf
-    for cost in _round_costs(x.low, x.high):
+    costs = _round_costs(x.low, x.high)
+    rounder = [cost for cost in costs if f"{cost:e}"[0] in "125"]
+    labels, labelled = rounder if len(rounder) > 1 else costs, -math.inf
+    for cost in costs:
         at = x.at(math.log10(cost))
         parts.append(f'<path class="tickmark" d="M{short(at)} {_HEIGHT - _BOTTOM}v4"/>')
-        if at - labelled >= _LABELS:
+        if cost in labels and at - labelled >= _LABELS:
             labelled = at
             name = f'<text class="tick" x="{short(at)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">'
             parts.append(f"{name}{short_number(cost)}</text>")

@@ -76,7 +76,7 @@ def scores_by_budget(view: View) -> Section:
     """Returns the scores of systems that were trained on several budgets, by what they have cost."""
     rows, curves = [], {}
     for names in view.results.get("budgets", []) if view.tasks else []:
-        title = view.named(names[-1])
+        title = min(map(view.named, names), key=len)  # "BERT" of "BERT" and "BERT, 0.5 x the words"
         for name in names:
             one = view.systems[name]
             cells = [view.cell(view.columns[-1], name, noise, ranked=False) for noise in (CLEAN, NOISE)]

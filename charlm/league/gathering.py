@@ -166,12 +166,3 @@ def _system(config: ml_collections.ConfigDict, places: Places, name: str) -> Jso
     tuned = [places.tuned(task, name, seed) for task in config.tasks for seed in config.tuning.seeds]
     own["tuning_seconds"] = sum(seconds_of(folder) for folder in tuned)
     return said | own
-
-
-def missing_lines(missing: Sequence[str]) -> list[str]:
-    """Returns the names of jobs grouped by kind, for reading: "tune: 3, the first pos/bert/0"."""
-    kinds: dict[str, list[str]] = {}
-    for name in missing:
-        kind, _, rest = name.partition("/")
-        kinds.setdefault(kind, []).append(rest)
-    return [f"{kind}: {', '.join(names)}" for kind, names in kinds.items()]

@@ -6,11 +6,11 @@ Scores are in hundredths. Open it to add a section.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 
 from charlm.core.types import JsonObject
 from charlm.league.costs import course, heldout, scores_by_budget, size_and_cost
 from charlm.league.events import BEGIN
-from charlm.league.gathering import missing_lines
 from charlm.league.standing import CLEAN, NOISE, UNKNOWN
 from charlm.league.view import NOTHING, Block, Folded, Section, Table, View, with_interval
 
@@ -49,10 +49,8 @@ def sections_of(results: JsonObject) -> list[Section]:
 def _standing(view: View) -> Section:
     section = Section("Standing")
     if missing := view.results["missing"]:
-        section.blocks.append(
-            f"This report is partial: {len(missing)} jobs are not done, and their figures are left out. "
-            + "; ".join(missing_lines(missing))
-        )
+        said = f"This report is partial: {len(missing)} jobs are not done, and their figures are left out."
+        section.blocks.extend([said, Folded("Jobs that are not done", _missing_lines(missing))])
     for noise, what in ((CLEAN, "on clean text"), (NOISE, "under noise, the mean over all kinds")):
         rows = [
             [view.named(name), *(view.cell(task, name, noise) for task in view.columns)]
@@ -63,9 +61,18 @@ def _standing(view: View) -> Section:
             metrics = ", ".join(f"{task['title']}: {task['metric']}" for task in view.tasks.values())
             caption = f"Scores {what}, in hundredths, with their intervals and, in round brackets, ranks ({metrics})."
             section.blocks.append(Table(caption, head, rows))
-    if len(section.blocks) > bool(view.results["missing"]):
+    if any(isinstance(block, Table) for block in section.blocks):
         section.blocks.extend([INTERVALS, RANKS])
     return section
+
+
+def _missing_lines(missing: Sequence[str]) -> list[str]:
+    """Returns the names of jobs grouped by kind, "tune: pos/bert/0, pos/bert/1"."""
+    kinds: dict[str, list[str]] = {}
+    for name in missing:
+        kind, _, rest = name.partition("/")
+        kinds.setdefault(kind, []).append(rest)
+    return [f"{kind}: {', '.join(names)}" for kind, names in kinds.items()]
 
 
 def _claims(view: View) -> Section:

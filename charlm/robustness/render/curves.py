@@ -5,12 +5,11 @@ Open it to change how the plots look.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from charlm.core.pages import escaped
-from charlm.robustness.render.svg import Scale, colour, dashes, key, marker, nice_ticks, short
+from charlm.robustness.render.svg import Scale, colour, dashes, digits_of, key, marker, nice_ticks, short
 from charlm.robustness.render.view import View, kind_of, noise_name
 
 _WIDTH, _HEIGHT = 340, 236
@@ -85,9 +84,7 @@ def _description(view: View, kind: str) -> str:
 
 def _axes(ticks: Sequence[float], levels: Sequence[float], x: Scale, y: Scale, view: View) -> str:
     """Returns the grid, the labels and the names of both axes."""
-    digits = max(0, min(6, math.ceil(-math.log10(ticks[1] - ticks[0]) - 1e-9)))
-    if any(abs(round(tick, digits) - tick) > 1e-9 for tick in ticks):
-        digits += 1  # steps of 0.025
+    digits = digits_of(ticks)
     parts = []
     for tick in ticks:
         at = short(y.at(tick))

@@ -8,6 +8,7 @@ installed. Open it to change how models are told apart.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from importlib import resources
 from typing import NamedTuple
 
@@ -50,6 +51,12 @@ def nice_ticks(low: float, high: float) -> list[float]:
     step = next(step * factor for factor in (1, 2, 2.5, 5, 10) if width / (step * factor) <= 6)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [number * step for number in range(first, max(last, first + 1) + 1)]
+
+
+def digits_of(ticks: Sequence[float]) -> int:
+    """Returns the decimals, six at most, with which evenly spaced ticks are told."""
+    digits = max(0, min(6, math.ceil(-math.log10(ticks[1] - ticks[0]) - 1e-9)))
+    return digits + any(abs(round(tick, digits) - tick) > 1e-9 for tick in ticks)  # one more for steps of 0.025
 
 
 def colour(place: int) -> str:
