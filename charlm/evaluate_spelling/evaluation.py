@@ -73,7 +73,10 @@ def systems_of(settings: SpellingSettings) -> Iterator[System]:
     words = further_words(settings)
     for path in settings.models:
         predictor = Predictor.from_checkpoint(here(path))
-        predictor.require("correct")
+        try:
+            predictor.require("correct")
+        except ValueError as error:
+            raise ValueError(f"--models: {path}: {error}") from None
         _warn_of_words_seen(path, predictor, settings)
         for threshold in settings.threshold:
             yield Model(path, predictor, settings.batch_size, None, threshold)

@@ -15,7 +15,7 @@ import numpy as np
 
 from charlm.core.types import JsonObject
 from charlm.evaluate_spelling.data import Example
-from charlm.evaluate_spelling.systems import System
+from charlm.evaluate_spelling.systems import NONE, System
 from charlm.metrics.compare import paired_bootstrap
 from charlm.text.noise.edits import Edit, NoisedText
 
@@ -90,7 +90,8 @@ def summary(found: Measured, samples: int, seed: int) -> JsonObject:
         one = paired_bootstrap(found.rows_NF, none, lambda sums, name=name: scores(sums)[name], samples, seed)
         said[name] = {"value": one.a, "low": one.low, "high": one.high}
     said |= dict(zip(COLUMNS, found.rows_NF.sum(axis=0).astype(int).tolist(), strict=True))
-    return said | {"sentences_per_second": len(found.rows_NF) / max(found.seconds, 1e-9)}
+    speed = None if found.system == NONE else len(found.rows_NF) / max(found.seconds, 1e-9)
+    return said | {"sentences_per_second": speed}
 
 
 def differences(first: Measured, second: Measured, samples: int, seed: int) -> list[JsonObject]:

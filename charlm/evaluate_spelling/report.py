@@ -59,7 +59,7 @@ def _table(systems: Sequence[JsonObject]) -> list[str]:
     rows = [_row(_HEADER), _row(["---"] + ["---:"] * (len(_HEADER) - 1))]
     for one in systems:
         shares = [_interval(one[name], 100, 1) for name in ("precision", "recall", "f0.5")]
-        speed = f"{one['sentences_per_second']:,.0f}"
+        speed = "–" if one["sentences_per_second"] is None else f"{one['sentences_per_second']:,.0f}"
         rows.append(_row([_escaped(one["system"]), *shares, _interval(one["false_alarms"], 1, 2), speed]))
     return rows
 

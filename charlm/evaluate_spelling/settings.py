@@ -51,6 +51,10 @@ class SpellingSettings:
         if bool(self.data) != bool(self.lists):
             given, other = ("--data", "--lists") if self.data else ("--lists", "--data")
             raise ValueError(f"{given} without {other}: the misspellings of --lists are put into the text of --data")
+        if self.words and not self.models:
+            raise ValueError(f"--words={self.words} is for --models, which names none")
+        if twice := [path for path in self.models if self.models.count(path) > 1]:
+            raise ValueError(f"--models: {twice[0]} is named twice")
         if self.fit and (len(self.models) != 1 or self.rivals or self.threshold != [THRESHOLD]):
             raise ValueError("--fit: expected one model in --models, no --rivals and no --threshold")
         for name in ("rate", "clean"):

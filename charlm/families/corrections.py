@@ -89,6 +89,8 @@ def weighted(words: Mapping[str, float] | Iterable[str]) -> dict[str, float]:
     """
     if isinstance(words, str):
         raise ValueError("words: expected several words, got one string")
+    if isinstance(words, bytes) or not isinstance(words, Iterable):
+        raise ValueError(f"words: expected words, perhaps with their counts, got {words!r:.80}")
     pairs = words.items() if isinstance(words, Mapping) else ((word, 1.0) for word in words)
     found: dict[str, float] = {}
     for word, count in pairs:
@@ -121,6 +123,8 @@ def counted_words(lines: Sequence[str], where: str) -> dict[str, float]:
         if len(counts) > 1 or not 0 < count <= MOST:
             raise ValueError(f"{where}, line {number}: expected a word, perhaps with a positive count, got {line!r}")
         found[word] = found.get(word, 0.0) + count
+        if found[word] > MOST:
+            raise ValueError(f"{where}, line {number}: {word!r} has more than {MOST:g} in all")
     if not found:
         raise ValueError(f"{where}: there is no word in it")
     return found

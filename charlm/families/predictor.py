@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 
 from charlm.core.registry import load
+from charlm.core.sampling import check_seed
 from charlm.core.types import JsonObject, Option
 from charlm.families.corrections import THRESHOLD, Correction, Meant
 from charlm.families.family import family
@@ -398,6 +399,5 @@ def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[s
 
 def check_seeds(seed: int | Sequence[int]) -> None:
     """Raises ValueError naming a seed that is out of range."""
-    for one in [seed] if isinstance(seed, int | float | np.integer) else seed:
-        if isinstance(one, bool) or not isinstance(one, int | np.integer) or not 0 <= one < 2**32:
-            raise ValueError(f"seed={one}: expected a whole number from 0 to {2**32 - 1}")
+    for one in [seed] if isinstance(seed, str) or not isinstance(seed, Sequence | np.ndarray) else seed:
+        check_seed(one)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from charlm.core.sampling import LEAST_TOP_P, MOST_SEED, MOST_TEMPERATURE, MOST_TOP_K
 from charlm.core.types import Json, JsonObject
 from charlm.serve.fields import NEEDED, Field
 from charlm.serve.limits import Limits, Refused
@@ -352,10 +353,10 @@ ABILITIES = {
             (
                 TEXTS,
                 Field("max_new", "most tokens to write", "integer", 40, 1, MOST_NEW),
-                Field("temperature", "0: always the likeliest token", "number", 0.0, 0, 100),
-                Field("top_k", "draw among this many of the likeliest tokens; 0: all", "integer", 0, 0, 2**31 - 1),
-                Field("top_p", "draw among the likeliest tokens that have this probability", "number", 1.0, 1e-6, 1),
-                Field("seed", "of the draws", "integer", 0, 0, 2**31),
+                Field("temperature", "0: always the likeliest", "number", 0.0, 0, MOST_TEMPERATURE),
+                Field("top_k", "draw among this many of the likeliest; 0: all", "integer", 0, 0, MOST_TOP_K),
+                Field("top_p", "draw among the likeliest with this probability", "number", 1.0, LEAST_TOP_P, 1),
+                Field("seed", "of the draws", "integer", 0, 0, MOST_SEED),
             ),
             _prompts,
             lambda model, items, options: model.generate(_columns(items)[0], seed=_columns(items)[1], **options),

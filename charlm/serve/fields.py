@@ -153,7 +153,7 @@ def _number(field: Field, value: Json) -> Json:
     if not right or (whole and not isinstance(value, int)):
         raise Refused(422, f"{field.name}: expected {'a whole number' if whole else 'a number'}, got {_kind(value)}")
     if not field.least <= value <= field.most:  # nor is NaN
-        raise Refused(422, f"{field.name}={str(value)[:SHOWN]}: expected {field.least:g} to {field.most:g}")
+        raise Refused(422, f"{field.name}={str(value)[:SHOWN]}: expected {field.least:.12g} to {field.most:.12g}")
     return value
 
 

@@ -21,6 +21,7 @@ from charlm.families.corrections import Correction, Meant, Mend, weighted
 from charlm.families.hlm.candidates import Candidate, Proposer, WordsNear
 from charlm.families.hlm.reading import Doubt, Reader
 from charlm.families.hlm.weighing import Choice, Weighing, Weights, best_weights, nats
+from charlm.text.casing import quieted
 from charlm.text.speller import mixed
 from charlm.text.words import Span
 
@@ -89,12 +90,15 @@ class Corrector:
     def correct(self, texts: Sequence[str], batch_size: int, threshold: float, known: WordsNear) -> list[Correction]:
         """Returns the corrections of each text; a word is corrected if the probability reaches the threshold."""
         edits: list[list[Mend]] = [[] for _ in texts]
-        for text, span, candidates in self.judged(texts, batch_size, known):
+        quiet = [quieted(text) for text in texts]
+        for text, span, candidates in self.judged(quiet, batch_size, known):
             scores_K = np.array([one.features for one in candidates]) @ self._weighing.at(known.told)
             chances_K = np.exp(scores_K - np.logaddexp.reduce(scores_K))
             k = int(chances_K.argmax())
             if k and chances_K[k] >= threshold:
-                edits[text].append(Mend(*span, candidates[0].word, candidates[k].word, float(chances_K[k])))
+                word, correction = texts[text][slice(*span)], candidates[k].word
+                correction = correction if word == candidates[0].word else correction.upper()
+                edits[text].append(Mend(*span, word, correction, float(chances_K[k])))
         return [Correction(text, tuple(sorted(made))) for text, made in zip(texts, edits, strict=True)]
 
     def judged(self, texts: Sequence[str], batch_size: int, known: WordsNear) -> Iterator[Judged]:

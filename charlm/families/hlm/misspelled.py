@@ -61,7 +61,8 @@ class Spelling:
         """Returns what misspells words in training; ValueError if a list cannot be read or a noise is not usable."""
         for path in self.lists:
             if not Path(path).is_file():
-                raise ValueError(f"spelling.lists: there is no file {path!r}")
+                what = "is no file" if Path(path).exists() else "does not exist"
+                raise ValueError(f"spelling.lists: {path!r} {what}")
         return Misspeller(self.mixture, parted(self.lists, self.held_out, held_out=False) if self.lists else None)
 
 

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
+from charlm.core.sampling import check_sampling
 from charlm.data.batching import WordSequence, edges
 from charlm.data.forms import spaces_behind
 from charlm.data.word_batch import WordBatch
@@ -22,7 +23,7 @@ from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loop import WritingSettings, letters_of, word_writer
 from charlm.families.hlm.written import predicted
 from charlm.families.predictor import Encoding, Generation, Score, checked_texts
-from charlm.families.subword.generation import check_settings, prompt_keys
+from charlm.families.subword.generation import prompt_keys
 from charlm.families.subword.scoring import stretches
 from charlm.families.views import MOST_SHOWN, Views
 from charlm.families.windows import of_like_length, one_ahead, rounded
@@ -137,7 +138,7 @@ class WritingPredictor(HLMPredictor):
           ValueError: an argument is out of range, or a prompt leaves no room for `max_new` words.
         """
         prompts = checked_texts(prompts, batch_size, "generate")
-        check_settings(max_new, temperature, top_k, top_p)
+        check_sampling(max_new, temperature, top_k, top_p)
         keys = prompt_keys(prompts, seed)
         room = self._max_words - 1  # beside [CLS]
         read = [self._prompt(prompt, room, max_new) for prompt in prompts]

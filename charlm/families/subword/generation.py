@@ -19,8 +19,6 @@ from charlm.core.types import AnyModel, Array, Params
 from charlm.families.predictor import check_seeds
 from charlm.families.subword.gpt2 import Cache, empty_cache
 
-TINIEST = 1e-30  # least temperature and top_p: logits are divided by the temperature in float32
-
 
 class GenerationSettings(NamedTuple):
     """How tokens are chosen; the values are arrays, so that changing them needs no compilation.
@@ -56,23 +54,6 @@ class _State(NamedTuple):
     cache: Cache
     logits_BV: jax.Array
     written: Written
-
-
-def check_settings(max_new: int, temperature: float, top_k: int, top_p: float) -> None:
-    """Checks the arguments of `generate`; raises ValueError naming the one that is out of range."""
-    for name, value in (("max_new", max_new), ("top_k", top_k)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise ValueError(f"{name}={value!r}: expected a whole number")
-    if max_new < 1:
-        raise ValueError(f"max_new={max_new}: expected at least 1 token")
-    if not (temperature == 0 or TINIEST <= temperature <= 1 / TINIEST):
-        raise ValueError(
-            f"temperature={temperature}: expected 0 (always the likeliest token), or {TINIEST} to {1 / TINIEST:.0e}"
-        )
-    if not 0 <= top_k < 2**31:
-        raise ValueError(f"top_k={top_k}: expected 0 (all tokens) or more, below 2^31")
-    if not TINIEST <= top_p <= 1:
-        raise ValueError(f"top_p={top_p}: expected a probability above 0 ({TINIEST} or more), at most 1 (all tokens)")
 
 
 def prompt_keys(prompts: Sequence[str], seed: int | Sequence[int]) -> jax.Array:

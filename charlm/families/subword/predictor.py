@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from charlm.convert.heads import FINE_TUNED
+from charlm.core.sampling import check_sampling
 from charlm.core.types import Params, Tree
 from charlm.families.gaps import Length
 from charlm.families.predictor import (
@@ -29,7 +30,7 @@ from charlm.families.predictor import (
 )
 from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
 from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
-from charlm.families.subword.generation import GenerationSettings, check_settings, prompt_keys, writer
+from charlm.families.subword.generation import GenerationSettings, prompt_keys, writer
 from charlm.families.subword.gpt2 import GPT2Config
 from charlm.families.subword.scoring import scorer, stretches
 from charlm.families.units import check_ids
@@ -374,7 +375,7 @@ class SubwordPredictor(Predictor):
         """
         self.require("generate")
         prompts = checked_texts(prompts, batch_size, "generate")
-        check_settings(max_new, temperature, top_k, top_p)
+        check_sampling(max_new, temperature, top_k, top_p)
         keys = prompt_keys(prompts, seed)
         if max_new >= self._longest:
             raise ValueError(f"max_new={max_new}: the model has {self._longest} positions, prompt included")

@@ -73,7 +73,10 @@ class Mixture:
         """
         if not self.noise:
             raise ValueError("spelling.noise is empty: expected at least one kind of noise, such as charbert:1")
-        found = tuple(map(Noise.parse, self.noise))
+        try:
+            found = tuple(map(Noise.parse, self.noise))
+        except ValueError as error:
+            raise ValueError(f"spelling.noise: {error}") from None
         for noise in found:
             kind = KINDS[noise.kind]
             if kind.resizes or kind.listed:

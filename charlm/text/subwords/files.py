@@ -181,7 +181,8 @@ def _resolve_family(path: Path, kind: str, argument: str | None, config: Mapping
         family = "roberta" if "<s>" in read_object(path) else "gpt2"
     of_kind = [name for name, entry in TOKENIZERS.items() if entry.kind == kind]
     if family not in of_kind:
-        hint = f"found {family!r}" if family else "found no tokenizer_config.json or config.json: pass family="
+        nothing = "no tokenizer_config.json or config.json beside it says which: add one, or state family= in Python"
+        hint = f"found {family!r}" if family else nothing
         raise ValueError(f"{path}: {kind} is a file of {', '.join(of_kind)}; {hint}")
     return family
 

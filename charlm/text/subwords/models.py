@@ -39,8 +39,8 @@ def _wordpiece(source: TokenizerFiles) -> Tokenizer:
     if lowercase is None:
         cased = sum(piece != piece.lower() for piece in vocab if not piece.startswith("["))
         raise ValueError(
-            f"{source.path}: expected do_lower_case in {source.config_path.name} or lowercase=True or False from the "
-            f"caller, found neither; {cased:,} of {len(vocab):,} pieces have capital letters"
+            f"{source.path}: expected do_lower_case in {source.config_path.name}, or lowercase= in Python, "
+            f"found neither; {cased:,} of {len(vocab):,} pieces have capital letters"
         )
     split_chinese = source.option("split_chinese")
     backend = Tokenizer(models.WordPiece(vocab, unk_token=roles["unk"], max_input_chars_per_word=100))

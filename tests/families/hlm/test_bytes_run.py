@@ -15,6 +15,7 @@ from charlm.convert.__main__ import main as convert
 from charlm.data.corpus import prepare
 from charlm.families.arrays import PADDED
 from charlm.families.hlm.arrays import HLMArrays
+from charlm.families.hlm.candidates import Proposer
 from charlm.families.lookup import units_of
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
@@ -67,6 +68,7 @@ def test_gaps_rank_known_words_of_such_characters_and_write_none(run):
     assert {fill.word for fill in found} == {RARE[0], "cat", "dog", RARE[1]}  # 語 takes three slots, as cat does
     assert all(np.isfinite(fill.log_prob) for fill in found)
     free = predictor.fill_mask("the [MASK:3] and", top=50)[0]
+    assert free
     assert all(len(fill.word) == 3 and "\ufffd" not in fill.word for fill in free)
 
 
@@ -110,7 +112,13 @@ def test_what_spells_words_letter_by_letter_spells_them_by_bytes_too(objective, 
         charlm.training.train.train(config, str(tmp_path / "run"))
     model = charlm.load(tmp_path / "run")
     if objective == "spelling":
-        assert model.correct(f"teh {RARE} café", threshold=0.0).corrected.split()[1] == RARE
+        text = "teh жук café"  # the vocabulary has no Cyrillic letter, so each is two bytes
+        predictor = Predictor.from_checkpoint(tmp_path / "run")
+        asked = {text[slice(*one.span)]: one.log_probs_CV for one in predictor.reader.asked([text], 1)}
+        assert set(asked) == {"teh", "жук", "café"}
+        can_write = lambda word: Proposer(predictor.vocab).log_probs(word, asked["жук"]) is not None
+        assert [can_write(word) for word in ("жук", "жуки", "жуки🙂")] == [True, True, False]  # room for 2 characters
+        assert set(model.correct(text, threshold=0.0).corrected) & set("жук")
     else:
         assert "\ufffd" not in model.generate("the ", 9, temperature=5.0, seed=1).text
         assert np.isfinite(model.score(f"the {RARE}").bits_per_char)

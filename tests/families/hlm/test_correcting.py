@@ -60,6 +60,15 @@ def corrected(texts, threshold=0.5, words=None, model=None, **options):
     return mender.correct(texts, 2, threshold, mender.known(words))
 
 
+def test_a_sentence_in_capitals_is_read_without_them():
+    text = "TEH CAT RECIEVE IT. Teh CAT\nTEH CAT"
+    (found,) = corrected([text])
+    assert found.text == text
+    assert [(edit.start, edit.word, edit.correction) for edit in found.edits] == [
+        (0, "TEH", "THE"), (8, "RECIEVE", "RECEIVE"), (20, "Teh", "The")
+    ]  # fmt: skip
+
+
 def test_offsets_and_case():
     text = "  Teh cat, hosue;  recieve teh letter."
     (found,) = corrected([text])

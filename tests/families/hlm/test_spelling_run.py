@@ -193,7 +193,7 @@ def test_other_models_are_refused_in_one_line(trained, capsys):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"spelling.lists": ("none.txt",)}, "spelling.lists: there is no file 'none.txt'"),
+        ({"spelling.lists": ("none.txt",)}, "spelling.lists: 'none.txt' does not exist"),
         ({"spelling.noise": ("spaces",)}, "join or cut words"),
     ],
 )
