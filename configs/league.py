@@ -3,9 +3,10 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models, fewer tasks, and BERT and HLM on a quarter, a half and twice the words, too: an evening of two cores of such a
-processor; "base", the same as "", has the models' base sizes, for a pod; "tiny" shows in minutes that everything works.
-The folder of data is laid out as the names of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
+models, fewer tasks, and BERT and HLM on a quarter, a half and twice the words, too: some ten hours of two cores of such
+a processor; "base", the same as "", has the models' base sizes, for a pod; "tiny" shows in minutes that all of it
+works. The folder of data is laid out as the names of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and
+misspell/.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
@@ -126,7 +127,7 @@ def small(config: ml_collections.ConfigDict) -> None:
 
 
 def evening(config: ml_collections.ConfigDict) -> None:
-    """Models with bodies of some 1.3 million parameters, five million words each, and four small tasks."""
+    """Models with bodies of some 1.3 million parameters, a budget of five million words, and four small tasks."""
     config.title = "League of an evening"
     config.corpora.train = _TEXTS
     config.budget.words = 5_000_000

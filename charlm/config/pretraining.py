@@ -212,6 +212,8 @@ def validate(config: ml_collections.ConfigDict, flat: JsonObject) -> None:
         told.check(key, flat[key])
     if config.model.hidden % config.model.heads:
         raise ValueError(f"model.hidden={config.model.hidden} is not a multiple of model.heads={config.model.heads}")
+    if (shares := config.data.mask_share + config.data.random_share) > 1 + 1e-9:
+        raise ValueError(f"data.mask_share + data.random_share = {shares:g} must lie in [0, 1]")
     weights = config.data.weights
     numbers = all(isinstance(weight, int | float) for weight in weights)
     usable = numbers and all(0 < weight < math.inf for weight in weights)

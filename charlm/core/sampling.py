@@ -1,9 +1,11 @@
-"""The limits of what chooses the letters or tokens of a text that is written, the same in Python and on the server.
+"""The limits of what chooses the letters or tokens of a text that is written; the server knows them, too.
 
 Open it to change a limit.
 """
 
 from __future__ import annotations
+
+import numbers
 
 import numpy as np
 
@@ -19,12 +21,13 @@ def check_sampling(max_new: int, temperature: float, top_k: int, top_p: float) -
         raise ValueError(f"max_new={max_new!r}: expected a whole number from 1 on")
     if not _is_whole(top_k) or not 0 <= top_k <= MOST_TOP_K:
         raise ValueError(f"top_k={top_k!r}: expected a whole number from 0 (all) to {MOST_TOP_K}")
-    if not _is_number(temperature) or not (temperature == 0 or LEAST_TEMPERATURE <= temperature <= MOST_TEMPERATURE):
+    hot = float(temperature) if _is_number(temperature) else -1.0
+    if not (hot == 0 or LEAST_TEMPERATURE <= hot <= MOST_TEMPERATURE):
         raise ValueError(
             f"temperature={temperature!r}: expected 0 (always the likeliest), or from {LEAST_TEMPERATURE:g} to "
             f"{MOST_TEMPERATURE:g}"
         )
-    if not _is_number(top_p) or not LEAST_TOP_P <= top_p <= 1:
+    if not _is_number(top_p) or not LEAST_TOP_P <= float(top_p) <= 1:
         raise ValueError(f"top_p={top_p!r}: expected a probability from {LEAST_TOP_P:g} to 1 (all)")
 
 
@@ -39,4 +42,4 @@ def _is_whole(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -25,7 +25,7 @@ from charlm.core.reading import read_json
 from charlm.data.text_records import TextRecord
 
 LONGEST_COUNTED = 255  # characters; a longer word is counted as a word of this length
-ENCODER_VERSION = 2  # raise it when the same text and settings would give other records
+ENCODER_VERSION = 1  # raise it when the same text and settings would give other records
 
 
 class EncodedRecord(NamedTuple):

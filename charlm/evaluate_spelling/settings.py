@@ -53,7 +53,7 @@ class SpellingSettings:
             raise ValueError(f"{given} without {other}: the misspellings of --lists are put into the text of --data")
         if self.words and not self.models:
             raise ValueError(f"--words={self.words} is for --models, which names none")
-        if twice := [path for path in self.models if self.models.count(path) > 1]:
+        if twice := [path for path in self.models if [Path(one) for one in self.models].count(Path(path)) > 1]:
             raise ValueError(f"--models: {twice[0]} is named twice")
         if self.fit and (len(self.models) != 1 or self.rivals or self.threshold != [THRESHOLD]):
             raise ValueError("--fit: expected one model in --models, no --rivals and no --threshold")
@@ -68,7 +68,8 @@ class SpellingSettings:
         for option in ("lists", "typos", "rewritten"):
             for path in getattr(self, option):
                 if not Path(path).is_file():
-                    raise ValueError(f"--{option}: there is no file {path!r}")
+                    what = "is no file" if Path(path).exists() else "does not exist"
+                    raise ValueError(f"--{option}: {path!r} {what}")
         for threshold in self.threshold:
             check_threshold(threshold)
         for rival in self.rivals:

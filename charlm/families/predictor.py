@@ -399,5 +399,6 @@ def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[s
 
 def check_seeds(seed: int | Sequence[int]) -> None:
     """Raises ValueError naming a seed that is out of range."""
-    for one in [seed] if isinstance(seed, str) or not isinstance(seed, Sequence | np.ndarray) else seed:
+    several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
+    for one in np.ravel(seed) if several else [seed]:
         check_seed(one)

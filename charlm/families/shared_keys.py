@@ -19,7 +19,7 @@ CHARS = count(1000, "entries of a character vocabulary that is built")
 
 # Batches
 MAX_LENGTH = Key(512, "subwords of a sequence, special ones included", least=8)
-MASK_RATE = Key(0.15, "share of the words to predict", least=0.001, most=1)
+MASK_RATE = whole_share(0.15, "share of the words to predict")
 NOISE_RATE = whole_share(0.5, "share of the words that get a typo")
 BUCKET_SLOTS = Key((), "character slots of the length buckets, ascending; empty: measured")
 BUCKET_ROWS = Key((), "distinct words per bucket, of a part of a micro-batch; empty: measured")

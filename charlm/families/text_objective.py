@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import grain
 import ml_collections
@@ -48,7 +48,11 @@ class TextObjective(Objective):
 
     Attributes:
       model: the model that is trained.
+      masked: what of the held-out text is hidden and predicted: "characters" of words, whose bits are the metric
+        `bits_per_char`, or "subwords", whose nats are `mlm_loss`; "": the losses count anything else.
     """
+
+    masked: Literal["characters", "subwords", ""] = ""
 
     model: Any  # a module of the family, of a class with methods of its own
     shape: Any  # a NamedTuple of the family

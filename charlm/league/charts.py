@@ -102,14 +102,16 @@ def _axes(chart: Chart, ticks: Sequence[float], x: Scale, y: Scale) -> str:
 
 
 def _round_costs(low: float, high: float) -> list[float]:
-    """Returns the costs of one digit whose logarithms are between two."""
+    """Returns the costs of one digit whose logarithms are between two; the ends if there are less than two."""
     powers = range(math.floor(low), math.floor(high) + 1)
     found = [digit * 10.0**power for power in powers for digit in range(1, 10)]
-    return [cost for cost in found if low - 1e-9 <= math.log10(cost) <= high + 1e-9]
+    inside = [cost for cost in found if low - 1e-9 <= math.log10(cost) <= high + 1e-9]
+    return inside if len(inside) > 1 else [10.0**low, 10.0**high]
 
 
 def short_number(value: float) -> str:
     """Returns a number from 1 on with a prefix of the metric system: 2500000 as "2.5M"."""
+    value = float(f"{value:.3g}")
     power = min(3 * int(math.log10(value) / 3 + 1e-9), max(_PREFIXES)) if value >= 1 else 0
     return f"{value / 10.0**power:.3g}{_PREFIXES[power]}"
 

@@ -18,7 +18,7 @@ BITS = (
     "Bits for each masked character of held-out text: as an HLM counts them, over whole masked words; of models of "
     "subwords the loss of a masked subword, the rest of whose word may be visible, divided by the characters of a "
     "subword on average. So they tell how fast a system learns; which one is better, the scores tell. Systems whose "
-    "loss counts anything else are left out."
+    "loss counts anything else are left out, as are those whose budget was measured before characters were counted."
 )
 
 
@@ -54,12 +54,12 @@ def course(view: View) -> Section:
         name = view.named(entry["system"])
         known = [one for one in entry["evaluations"] if one["bits_per_char"] is not None]
         for one in known:
-            cost = [_count(one["steps"]), _count(one["words"]), _flops(one["flops"])]
-            rows.append([name, *cost, f"{one['bits_per_char']:.3f}"])
-        later = [one for one in known if one["words"] and one["flops"]]  # what costs nothing has no logarithm
+            spent = [_count(one["steps"]), _count(one["words"]), _flops(one["flops"])]
+            rows.append([name, *spent, f"{one['bits_per_char']:.3f}"])
         for curves, cost in ((by_words, "words"), (by_flops, "flops")):
-            if later:
-                curves.append((name, [Point(one[cost], one["bits_per_char"]) for one in later]))
+            # What costs nothing has no logarithm.
+            if points := [Point(one[cost], one["bits_per_char"]) for one in known if one[cost]]:
+                curves.append((name, points))
     if not rows:
         return Section(COURSE)
     value = "bits a masked character"
@@ -76,7 +76,8 @@ def scores_by_budget(view: View) -> Section:
     """Returns the scores of systems that were trained on several budgets, by what they have cost."""
     rows, curves = [], {}
     for names in view.results.get("budgets", []) if view.tasks else []:
-        title = min(map(view.named, names), key=len)  # "BERT" of "BERT" and "BERT, 0.5 x the words"
+        whole = [name for name in names if view.share(name) == 1] or names[-1:]
+        title = view.named(whole[0])
         for name in names:
             one = view.systems[name]
             cells = [view.cell(view.columns[-1], name, noise, ranked=False) for noise in (CLEAN, NOISE)]

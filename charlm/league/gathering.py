@@ -22,7 +22,7 @@ from charlm.league.heldout import heldout_of
 from charlm.league.jobs import Job
 from charlm.league.places import Places
 from charlm.league.plan import ranked, trained
-from charlm.league.spending import budgets_of, course, seconds_of, spent_in_all
+from charlm.league.spending import budgets_of, evaluations, seconds_of, spent_in_all
 from charlm.league.standing import CLEAN, NOISE, Draws, Estimate, answer, draws_of, over_tasks, ranks
 from charlm.metrics.compare import Metric
 from charlm.robustness.measure import RESULTS_FILE
@@ -47,7 +47,7 @@ claims           text, verdict, value, low, high
 budgets          lists of systems that differ in nothing but their share of the budget, the smallest share first
 course           of each trained system: system, evaluations on held-out text in the course of pre-training (steps,
                  words and flops, with those of the systems that it starts from; bits_per_char of what is masked,
-                 null where the loss counts anything else)
+                 null where the loss counts anything else, or the budget was measured before charlm counted characters)
 heldout          of a league without tasks: system, seeds, metrics (of each finished run, after its last step)
 missing          names of jobs that are not done; the figures they would give are left out
 events           the log of the league
@@ -89,7 +89,7 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
         "differences": [entry for name, draws in drawn.items() for entry in _differences(name, draws)],
         "claims": [{"text": one.claim.text, "verdict": one.verdict} | _interval(one.difference) for one in claims],
         "budgets": budgets_of(config),
-        "course": [{"system": name, "evaluations": course(config, places, name)} for name in trained(config)],
+        "course": [{"system": name, "evaluations": evaluations(config, places, name)} for name in trained(config)],
         "heldout": [] if config.tasks else heldout_of(config, places),
         "missing": [job.name for job in jobs if not job.finished()],
         "events": read_events(places.events),

@@ -59,6 +59,7 @@ def measured(config: ml_collections.ConfigDict, stage: str, splitter: str, batch
         "words_per_unit": step.words * per_read / step.units,
         "chars_per_unit": step.chars / step.units,
         "unit": run.objective.unit,
+        "masked": getattr(run.objective, "masked", ""),
         "units_per_step": step.units,
         "flops_per_step": step.flops,
         "corpus_words": words,

@@ -32,6 +32,13 @@ class _Log(NamedTuple):
     units: list[float]
     flops: list[float]
 
+    def at(self, step: float) -> tuple[float, float]:
+        """Returns the units and operations up to a step; behind the last reported one, those of a mean step each."""
+        scale = max(step / self.steps[-1], 1.0)
+        inside = min(step, self.steps[-1])
+        units, flops = (float(np.interp(inside, [0, *self.steps], [0.0, *sums])) for sums in (self.units, self.flops))
+        return units * scale, flops * scale
+
 
 def spent(places: Places, name: str, seed: int | None = None) -> JsonObject:
     """Returns what a run of a system has cost in pre-training so far; {} before its budget is measured."""
@@ -67,36 +74,39 @@ def spent_in_all(config: ml_collections.ConfigDict, places: Places, name: str) -
     return own
 
 
-def course(config: ml_collections.ConfigDict, places: Places, name: str) -> list[JsonObject]:
+def evaluations(config: ml_collections.ConfigDict, places: Places, name: str) -> list[JsonObject]:
     """Returns the evaluations on held-out text of the first run of a system; see `gathering.DESCRIPTION`.
 
-    Bits are those of the characters that are masked: as the run has measured them, or the loss of a masked subword,
-    divided by the characters of a subword in training.
+    Bits are those of the characters that are masked (`TextObjective.masked`): as the run has measured them, or the loss
+    of a masked subword, divided by the characters of a subword in training.
     """
     budget, seed, start = _budget(places, name), seeds_of(config)[0], config.systems[name].start
     before = spent_in_all(config, places, start) if start else {"words_all": 0.0, "flops_all": 0.0}
     if not budget or before.get("words_all") is None or before.get("flops_all") is None:
         return []
     folder = places.model(name, seed) / budget["folder"]
+    stages = [stage for stage in _stages(places, name, seed) if stage.name < folder.name]
+    earlier = before["flops_all"] + sum(_taken(stage, budget["unit"])[2] for stage in stages)
     log, found = _log(folder, budget["unit"]), []
     for line in read_metrics(folder):
         if "heldout_loss" not in line or not log.steps:
             continue
-        units, flops = (float(np.interp(line["step"], [0, *log.steps], [0.0, *sums])) for sums in log[1:])
+        units, flops = log.at(line["step"])
         found.append({
             "steps": int(line["step"]),
             "words": before["words_all"] + units * budget["words_per_unit"],
-            "flops": before["flops_all"] + flops,
-            "bits_per_char": _bits(line, budget.get("chars_per_unit")),
+            "flops": earlier + flops,
+            "bits_per_char": _bits(line, budget),
         })  # fmt: skip
     return found
 
 
-def _bits(line: JsonObject, chars_per_unit: float | None) -> float | None:
-    if "heldout_bits_per_char" in line:
-        return line["heldout_bits_per_char"]
-    if "heldout_mlm_loss" in line and chars_per_unit:
-        return line["heldout_mlm_loss"] / math.log(2) / chars_per_unit
+def _bits(line: JsonObject, budget: JsonObject) -> float | None:
+    masked = budget.get("masked")  # budgets that were measured earlier lack it
+    if masked == "characters":
+        return line.get("heldout_bits_per_char")
+    if masked == "subwords" and "heldout_mlm_loss" in line:
+        return line["heldout_mlm_loss"] / math.log(2) / budget["chars_per_unit"]
     return None
 
 
@@ -136,10 +146,7 @@ def _taken(folder: Path, unit: str) -> tuple[int, float, float]:
         taken = int(checkpoints.find(folder).name)
     except ValueError:
         return 0, 0.0, 0.0
-    if not log.steps:
-        return taken, 0.0, 0.0
-    scale = taken / log.steps[-1]
-    return taken, log.units[-1] * scale, log.flops[-1] * scale
+    return taken, *(log.at(taken) if log.steps else (0.0, 0.0))
 
 
 def _log(folder: Path, unit: str) -> _Log:

@@ -78,6 +78,10 @@ class View:
         """Returns the title of a system."""
         return self.systems[system]["title"]
 
+    def share(self, system: str) -> float:
+        """Returns the share of the budget that a system sees itself."""
+        return self.results["config"]["systems"][system]["share"]
+
     def cell(self, task: str | None, system: str, noise: str, ranked: bool = True) -> str:
         """Returns a score with interval and rank."""
         found = self.scores.get((task, system, noise))

@@ -64,7 +64,8 @@ def markdown(title: str, sections: Sequence[Section]) -> str:
             if isinstance(block, Table):
                 parts += [_plain(block.caption), _markdown_table(block)]
             elif isinstance(block, Folded):
-                parts.append("\n".join([f"{_plain(block.title)}:", "", *(f"- {_plain(line)}" for line in block.lines)]))
+                lines = "\n".join(f"- {_plain(line)}" for line in block.lines)
+                parts.append(f"<details>\n<summary>{escaped(block.title)}</summary>\n\n{lines}\n\n</details>")
             elif isinstance(block, str):
                 parts.append(_plain(block))
     return "\n\n".join(parts) + "\n"

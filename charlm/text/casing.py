@@ -1,27 +1,31 @@
-"""Text whose capitals say nothing: sentences that are written in capitals throughout.
+"""Text whose capitals say nothing: lines that are written in capitals throughout.
 
-Open it to change what counts as such a sentence.
+Open it to change what counts as such a line.
 """
 
 from __future__ import annotations
 
 import re
 
-LEAST_WORDS = 3  # fewer capital words may be a heading, an acronym or a name
-_SENTENCE = re.compile(r"[^.!?\n]+")
-_WORD = re.compile(r"[^\W\d_]{2,}")
+LEAST_WORDS = 3  # fewer words in capitals may be a heading, an acronym or a name
+_WORD = re.compile(r"[^\W\d_]+")
 
 
 def quieted(text: str) -> str:
-    """Returns a text with the sentences that are all capitals in lower case; every character keeps its place.
+    """Returns a text with the lines that are all capitals in lower case; every character keeps its place.
 
-    A character whose lower case is two characters (the Turkish capital I with a dot) stays as it is.
+    A line with a letter that is no capital, also of a script without case, stays as it is. So does, within a line, a
+    character whose lower case is two characters (the Turkish capital I with a dot).
     """
-    return text if text.islower() else _SENTENCE.sub(_quiet, text)
+    return "".join(map(_quiet, text.splitlines(keepends=True)))
 
 
-def _quiet(found: re.Match[str]) -> str:
-    sentence = found[0]
-    if any(map(str.islower, sentence)) or len(_WORD.findall(sentence)) < LEAST_WORDS:
-        return sentence
-    return "".join(low if len(low := char.lower()) == 1 else char for char in sentence)
+def _quiet(line: str) -> str:
+    if not line.isupper() or len(_WORD.findall(line)) < LEAST_WORDS:
+        return line
+    if not all(char.isupper() for char in line if char.isalpha()):
+        return line
+    low = line.lower()  # knows the form of a Greek sigma at the end of a word
+    if len(low) == len(line):
+        return low
+    return "".join(low if len(low := char.lower()) == 1 else char for char in line)

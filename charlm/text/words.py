@@ -173,8 +173,7 @@ def _rules_pattern() -> re.Pattern[str]:
     """
     letters, word, extension, unspaced = _classes()
     negation = rf"[nN]['’][tT](?![{letters}])"
-    number = r"(?<=\d)[.,:/](?=\d)|(?<=\d[eE])[-+](?=\d)"  # 1,234.5 1e-9
-    inner = rf"_++|{number}|(?!{_SUFFIX}(?![{letters}]))['’](?=[{letters}])"  # snake_case o'clock
+    inner = rf"_++|(?<=\d)[.,:/](?=\d)|(?!{_SUFFIX}(?![{letters}]))['’](?=[{letters}])"  # snake_case 1,234.5 o'clock
     starting_with_letter = [
         *_address_patterns(letters, unspaced),
         _TITLES,
@@ -192,7 +191,7 @@ def _rules_pattern() -> re.Pattern[str]:
         rf"(?=[{letters}{_ASTRAL}])(?:{'|'.join(starting_with_letter)})",
         rf"(?<=[{letters}]){_SUFFIX}(?![{letters}])",
         r"(?<!\w)@[A-Za-z0-9_]++",
-        rf"(?<!\w)#(?!\d++(?![{letters}_{unspaced}]))(?>(?:[{letters}_{unspaced}]++|{word})+)",
+        rf"(?<!\w)#(?!\d++(?![{letters}_]))(?>(?:[{letters}_]++|{word})+)",
         r"(?<!\w)[:;][-']?+(?:\)++|\(++|[DPp](?!\w))|<3(?!\w)",  # :-) ;( :D <3
         rf"(\S)(?>\1*){extension}",
     ]

@@ -182,9 +182,11 @@ def test_the_command_writes_a_report(files, rewritten):
     [
         ([], "expected --data FILE with --lists FILE, --typos FILE, or --rewritten FILE REWRITE"),
         (["--rewritten", "{typos}"], "expected a file and one or more rewrites of it"),
-        (["--rewritten", "{typos}", "none.txt"], "--rewritten: there is no file"),
+        (["--rewritten", "{typos}", "none.txt"], "--rewritten: 'none.txt' does not exist"),
         (["--data", "a"], "--data without --lists"),
-        (["--typos", "none.conllu"], "--typos: there is no file"),
+        (["--typos", "none.conllu"], "--typos: 'none.conllu' does not exist"),
+        (["--typos", "{typos}", "--words", "w.txt"], "--words=w.txt is for --models, which names none"),
+        (["--typos", "{typos}", "--models", "a", "a/"], "--models: a is named twice"),
         (["--typos", "{typos}", "--fit"], "--fit: expected one model in --models, no --rivals and no --threshold"),
         (["--typos", "{typos}", "--rate", "2"], "--rate=2.0: expected a share"),
         (["--typos", "{typos}", "--threshold", "2"], "threshold=2.0: expected a probability"),

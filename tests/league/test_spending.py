@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from charlm.league.gathering import gathered
 from charlm.league.places import Places
 from charlm.league.plan import jobs_of
 from charlm.league.report import sections_of
-from charlm.league.spending import budgets_of, course
+from charlm.league.spending import budgets_of, evaluations, spent
 from charlm.league.view import Charts, Section, Table
 
 
@@ -32,11 +33,18 @@ def league():
 def write_run(places: Places, name: str, lines: list[dict], **budget: object) -> None:
     """Writes the budget and the metrics of a run."""
     places.budget(name).parent.mkdir(exist_ok=True)
-    sizes = {"parameters": {"total": 3}, "corpus_words": 9, "unit": "words", "words_per_unit": 2.0, "folder": ""}
+    sizes = {"parameters": {"total": 3}, "corpus_words": 9, "unit": "words", "words_per_unit": 2.0, "folder": "",
+             "masked": "characters"}  # fmt: skip
     places.budget(name).write_text(json.dumps({"settings": {}, **sizes, **budget}))
     folder = places.model(name)
     folder.mkdir(parents=True)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def write_checkpoint(folder: Path, step: int) -> None:
+    """Writes what is taken for a whole checkpoint."""
+    (folder / "checkpoints" / str(step) / "state").mkdir(parents=True)
+    (folder / "checkpoints" / str(step) / ABOUT).write_text("{}")
 
 
 def trained(step: int, words: float, teraflops: float) -> dict:
@@ -56,7 +64,7 @@ LINES = [
 def test_an_evaluation_costs_what_was_read_before_it(tmp_path):
     places = Places(tmp_path)
     write_run(places, "whole", LINES)
-    found = course(league(), places, "whole")
+    found = evaluations(league(), places, "whole")
     # 10 steps of half a second at 100 words a second, each of which is two of the league's words; then the double
     assert [one["words"] for one in found] == pytest.approx([0.0, 2 * (500 + 500), 2 * (500 + 1000)])
     assert [one["flops"] for one in found] == pytest.approx([0.0, 1e10, 1.5e10])
@@ -66,23 +74,43 @@ def test_an_evaluation_costs_what_was_read_before_it(tmp_path):
 def test_bits_of_subwords_are_those_of_their_characters(tmp_path):
     places = Places(tmp_path)
     lines = [trained(10, 100.0, 1.0), {"step": 10, "heldout_loss": 9.0, "heldout_mlm_loss": 8 * math.log(2)}]
-    write_run(places, "whole", lines, chars_per_unit=4.0)
-    assert [one["bits_per_char"] for one in course(league(), places, "whole")] == pytest.approx([2.0])
-    write_run(places, "part", lines)  # a budget that was measured without
-    write_run(places, "other", [trained(10, 100.0, 1.0), {"step": 10, "heldout_loss": 9.0}], chars_per_unit=4.0)
-    for name in ("part", "other"):
-        assert [one["bits_per_char"] for one in course(league(), places, name)] == [None]
+    write_run(places, "whole", lines, chars_per_unit=4.0, masked="subwords")
+    assert [one["bits_per_char"] for one in evaluations(league(), places, "whole")] == pytest.approx([2.0])
+    write_run(places, "part", LINES, masked="")  # of text that is written, say: other bits
+    write_run(places, "other", [trained(10, 100.0, 1.0), {"step": 10, "heldout_loss": 9.0}], masked="subwords")
+    assert [one["bits_per_char"] for one in evaluations(league(), places, "part")] == [None] * 3
+    assert [one["bits_per_char"] for one in evaluations(league(), places, "other")] == [None]
+
+
+def test_steps_behind_the_last_report_cost_as_much_as_those_before(tmp_path):
+    places = Places(tmp_path)
+    lines = [trained(8, 100.0, 1e-3), {"step": 10, "heldout_loss": 1.0, "heldout_bits_per_char": 1.0}]
+    write_run(places, "whole", lines)
+    (one,) = evaluations(league(), places, "whole")
+    assert one["words"] == pytest.approx(2 * 10 * 0.5 * 100)
+    write_checkpoint(places.model("whole"), 10)
+    assert spent(places, "whole")["words"] == pytest.approx(one["words"])
+
+
+def test_stages_before_the_one_that_reads_cost_operations_alone(tmp_path):
+    places = Places(tmp_path)
+    write_run(places, "whole", LINES, folder="2_contextual")
+    for stage in ("1_approximation", "2_contextual"):
+        write_checkpoint(places.model("whole") / stage, 20)
+        (places.model("whole") / stage / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in LINES))
+    found = evaluations(league(), places, "whole")
+    assert [one["flops"] for one in found] == pytest.approx([1.5e10, 2.5e10, 3e10])
+    assert found[-1]["words"] == pytest.approx(3000)
+    assert spent(places, "whole")["flops"] == pytest.approx(3e10)
 
 
 def test_a_system_costs_what_it_starts_from(tmp_path):
     places = Places(tmp_path)
     write_run(places, "again", LINES)
-    assert course(league(), places, "again") == []  # its start has not cost anything yet
+    assert evaluations(league(), places, "again") == []  # its start has not cost anything yet
     write_run(places, "whole", LINES)
-    checkpoint = places.model("whole") / "checkpoints" / "20"
-    (checkpoint / "state").mkdir(parents=True)
-    (checkpoint / ABOUT).write_text("{}")
-    found = course(league(), places, "again")
+    write_checkpoint(places.model("whole"), 20)
+    found = evaluations(league(), places, "again")
     assert [one["words"] for one in found] == pytest.approx([3000, 5000, 6000])
 
 
@@ -129,8 +157,14 @@ def test_the_report_draws_both(tmp_path):
 
 
 def test_costs_have_short_names():
-    costs = (1, 999, 1e3, 2.5e6, 1e13, 3e22, 1e25)
-    assert [short_number(cost) for cost in costs] == ["1", "999", "1k", "2.5M", "10T", "30Z", "1e+04Z"]
+    costs = (1, 999, 999.9, 1e3, 2.5e6, 999_999, 1e13, 3e22)
+    assert [short_number(cost) for cost in costs] == ["1", "999", "1k", "1k", "2.5M", "1M", "10T", "30Z"]
+
+
+@pytest.mark.parametrize("costs", [(2.1e6, 2.9e6), (1e6, 1e6), (1.5e6, 2.5e6)])
+def test_an_axis_has_two_labels_however_short_it_is(costs):
+    page = drawn([Chart("bits", "words", "bits", [("a", [Point(cost, 1.0) for cost in costs])])])
+    assert len(re.findall(r'class="tick" x="[\d.]+" y="212"', page)) >= 2
 
 
 def test_a_chart_puts_higher_values_higher_and_what_costs_more_to_the_right():

@@ -53,6 +53,7 @@ class NoisyLanguageModelling(TextObjective):
     parts = 2
     sums = NoisySums
     unit = "subwords"
+    masked = "subwords"
     of_shape = ("model.", "data.max_length", "data.chars_per_piece")
     has_files = True
 

@@ -97,8 +97,10 @@ class Corrector:
             k = int(chances_K.argmax())
             if k and chances_K[k] >= threshold:
                 word, correction = texts[text][slice(*span)], candidates[k].word
-                correction = correction if word == candidates[0].word else correction.upper()
-                edits[text].append(Mend(*span, word, correction, float(chances_K[k])))
+                if word != candidates[0].word:
+                    correction = correction.upper()
+                if word != correction:  # "ß" and "ss" are alike in capitals
+                    edits[text].append(Mend(*span, word, correction, float(chances_K[k])))
         return [Correction(text, tuple(sorted(made))) for text, made in zip(texts, edits, strict=True)]
 
     def judged(self, texts: Sequence[str], batch_size: int, known: WordsNear) -> Iterator[Judged]:
@@ -156,13 +158,14 @@ class Corrector:
 
     def choices(self, given: Sequence[Meant], batch_size: int, known: WordsNear) -> Iterator[Choice]:
         """Yields the candidates of the words of texts, as far as what is meant is one of them, and not the only one."""
+        texts = [quieted(one.text) for one in given]
         meant = {
-            (n, span): word
+            (n, span): word if one.text[slice(*span)] == texts[n][slice(*span)] else word.lower()
             for n, one in enumerate(given)
             for span, word in zip(one.spans, one.meant, strict=True)
             if word is not None
         }
-        for text, span, candidates in self.judged([one.text for one in given], batch_size, known):
+        for text, span, candidates in self.judged(texts, batch_size, known):
             word = meant.get((text, span))
             at = next((k for k, one in enumerate(candidates) if one.word == word), None)
             if at is not None:

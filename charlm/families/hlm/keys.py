@@ -50,8 +50,7 @@ KEYS: dict[str, Key] = {
     "data.bucket_words": Key((), "distinct words per bucket that are read through slot 0; empty: measured"),
     "data.bucket_masked": Key((), "distinct words per bucket at masked positions; empty: measured"),
     "data.bucket_labels": Key((), "masked positions per bucket; empty: measured"),
-    "data.mask_rate": MASK_RATE.but(
-        meaning='{}; "reference": floor(rate * words), random ids 8..127', least=0),
+    "data.mask_rate": MASK_RATE.but(meaning='{}; "reference": floor(rate * words), random ids 8..127'),
     "model.wiring": Key("paper",
         'how word vectors and character states meet before the head: "paper" or "reference"', ("paper", "reference")),
     "model.vocab_size": VOCAB_SIZE.but(1024, "rows of the character table, the 8 reserved ids included", least=1),

@@ -47,6 +47,7 @@ class MaskedCharacters(TextObjective):
     has_files = True
     sums = MaskedCharSums
     unit = "words"
+    masked = "characters"
     of_shape = ("model.", "data.max_words")
 
     def __init__(self, config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> None:

@@ -39,6 +39,7 @@ class SpelledWords(MaskedCharacters):
     """Predicts the words meant where misspelled ones are read; `shape` is the shape of every batch."""
 
     sums = SpellingSums
+    masked = ""
     use = "python -m charlm.predict correct --checkpoint={workdir} 'A tpyo in a sentense.'"
 
     def __init__(self, config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> None:

@@ -39,6 +39,7 @@ class NextWords(MaskedCharacters):
     """Predicts each word from those before it; `shape` is the shape of every batch."""
 
     sums = WritingSums
+    masked = ""
     use = "python -m charlm.predict generate --checkpoint={workdir} 'Once upon a '"
 
     def __init__(self, config: ml_collections.ConfigDict, data: PreparedData, shards: int) -> None:

@@ -60,13 +60,22 @@ def corrected(texts, threshold=0.5, words=None, model=None, **options):
     return mender.correct(texts, 2, threshold, mender.known(words))
 
 
-def test_a_sentence_in_capitals_is_read_without_them():
-    text = "TEH CAT RECIEVE IT. Teh CAT\nTEH CAT"
+def test_a_line_in_capitals_is_read_without_them():
+    text = "TEH CAT RECIEVE IT.\nTeh CAT\nTEH CAT"
     (found,) = corrected([text])
     assert found.text == text
     assert [(edit.start, edit.word, edit.correction) for edit in found.edits] == [
         (0, "TEH", "THE"), (8, "RECIEVE", "RECEIVE"), (20, "Teh", "The")
     ]  # fmt: skip
+
+
+def test_what_is_the_same_in_capitals_is_no_correction():
+    model = Stated()
+    text = "DIE STRASSE IST LANG"
+    for words in (["straße"], ["strase"]):
+        (found,) = corrected([text], threshold=0.0, words=words, model=model)
+        assert all(edit.word != edit.correction for edit in found.edits)
+        assert ("STRASSE" in {edit.word for edit in found.edits}) == (words == ["strase"])
 
 
 def test_offsets_and_case():
