@@ -84,6 +84,7 @@ _MAY_CHANGE = (
     "robustness.samples",
     "robustness.batch_size",
 )
+_TITLE = re.compile(r"(systems|tasks)\.[^.]+\.title")
 _MAY_GROW = ("tuning.seeds", "robustness.noise")
 _SECTIONS = {"systems": SYSTEM, "tasks": TASK_KEYS}
 
@@ -315,7 +316,7 @@ def changes(old: JsonObject, new: JsonObject) -> list[str]:
     after = dict(_leaves(new))
     found = []
     for name, value in before.items():
-        if name in _MAY_CHANGE:
+        if name in _MAY_CHANGE or (name in after and _TITLE.fullmatch(name)):
             continue
         now = after.get(name)
         grown = name in _MAY_GROW and isinstance(now, list) and isinstance(value, list) and set(value) <= set(now)

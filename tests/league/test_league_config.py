@@ -170,8 +170,9 @@ def test_claims_are_read():
     assert claim_of("a ahead of b on pos", config)[1:] == ("a", "b", "pos", "", 0.0)
 
 
-def test_systems_tasks_seeds_and_noises_may_be_added():
+def test_systems_tasks_seeds_and_noises_may_be_added_and_titles_may_change():
     before, now = stored(league()), league()
+    now.title, now.systems.a.title, now.tasks.pos.title = "League", "A", "Tags"
     add_system(now, "c", config="hlm_base:tiny")
     add_task(now, "more", config="tag:tiny", train=("more.conll",))
     now.tuning.seeds = (0, 1, 2, 3)
