@@ -38,6 +38,7 @@ from charlm.families.charbert.shape import (
 )
 from charlm.families.charbert.text import SubwordData, prepare_subwords
 from charlm.families.stored import metadata_of
+from charlm.families.subword.bert import Bert
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.subword.start import is_measured, merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
@@ -164,13 +165,16 @@ class NoisyLanguageModelling(TextObjective):
         return self.model.init(key, inputs, *positions)["params"]
 
     def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
-        """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa completed with fresh ones."""
+        """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa with fresh ones for what they lack."""
         backbone = self._backbone or read_backbone(source)
         if backbone is None:
             return self._load_charbert(source, abstract_params)
-        params, own = merge_backbone(backbone, fresh, CharBert.scope_name)
+        scope = CharBert.scope_name if self.config.model.char_channel else Bert.scope_name
+        params, own = merge_backbone(backbone, fresh, scope)
         parts = sorted({"/".join(name.split("/")[:2]) for name in own})
-        log.info("parameters from %s, a %s; not there, so fresh: %s", source, backbone.family, ", ".join(parts))
+        log.info(
+            "parameters from %s, a %s; not there, so fresh: %s", source, backbone.family, ", ".join(parts) or "none"
+        )
         self._backbone = None  # frees memory: it is not needed again
         return params
 

@@ -313,6 +313,18 @@ def backbone(charbert, tmp_path_factory):
     return folder, jax.device_get(params)
 
 
+def test_a_bert_without_characters_goes_on_as_it_is(charbert, backbone):
+    """AdvBERT: a BERT or RoBERTa that is trained on with noise."""
+    folder, theirs = backbone
+    config = charbert.config(init_from=str(folder), model__max_positions=0, model__char_channel=False, model__nlm=False)
+    with on_devices(1):
+        run = build(config, prepare(config))
+    params = jax.device_get(run.objective.load_params(config.init_from, run.abstract_state.params, run.init().params))
+    assert_same_trees(params["bert"]["embed"], theirs["bert"]["embed"])
+    assert_same_trees(params["bert"]["encoder"], theirs["bert"]["encoder"])
+    assert_same_trees(params["head"], theirs["head"])
+
+
 def test_a_bert_becomes_the_token_channel(charbert, backbone, tmp_path, log_lines):
     folder, theirs = backbone
     config = charbert.config(init_from=str(folder), train__steps=1, model__max_positions=0)
