@@ -284,6 +284,8 @@ def test_peers_run_and_read_no_padding(tmp_path, name):
     ids_BL[1, mask_BL[1].sum() :] = 7  # what stands in the padding makes no difference
     again = runner.run((ids_BL, mask_BL))
     length = int(mask_BL[1].sum())
+    if name == "hf_bert_sorted":  # one call, in which the shorter text comes first
+        (states,), (again,) = ([one.flip(0) for one in found] for found in (states, again))
     if name != "canine":  # its strided convolution sees the padding beside the last characters
         np.testing.assert_allclose(again[1, :length].numpy(), states[1, :length].numpy(), atol=1e-5)
     assert states.shape[:2] == ids_BL.shape
