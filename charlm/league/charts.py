@@ -11,11 +11,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from charlm.core.pages import escaped
-from charlm.robustness.render.svg import Scale, colour, dashes, digits_of, key, marker, nice_ticks, short
+from charlm.robustness.render.axes import (
+    HEIGHT,
+    WIDTH,
+    across,
+    grid,
+    label_below,
+    legend,
+    mark_below,
+    names_of,
+    upward,
+)  # fmt: skip
+from charlm.robustness.render.svg import Scale, colour, dashes, marker, nice_ticks, short
 
-_WIDTH, _HEIGHT = 340, 236
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 10, 12, 40
-_INSET = 10  # keeps markers off the axis and its labels
 _LABELS = 36  # two labels of the lower axis are at least so far apart
 _PREFIXES = {0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E", 21: "Z"}
 
@@ -49,25 +57,20 @@ class Chart:
 def drawn(charts: Sequence[Chart]) -> str:
     """Returns the charts side by side below one legend; curves of one name look alike in all of them."""
     names = list(dict.fromkeys(name for chart in charts for name, _ in chart.curves))
-    items = []
-    for place, name in enumerate(names):
-        line = f'<path class="line {dashes(place)}" d="M2 8H32"/>'
-        items.append(f"<li>{key(colour(place), line + marker(place, 17, 8, False))}<bdi>{escaped(name)}</bdi></li>")
     figures = "\n".join(_figure(chart, names) for chart in charts)
-    return '<ul class="legend">\n' + "\n".join(items) + f'\n</ul>\n<div class="plots">\n{figures}\n</div>'
+    return f'{legend(names)}\n<div class="plots">\n{figures}\n</div>'
 
 
 def _figure(chart: Chart, names: Sequence[str]) -> str:
     points = [point for _, curve in chart.curves for point in curve]
     ticks = nice_ticks(*_range([one for point in points for one in point[1:] if one is not None]))
     low, high = _range([math.log10(point.cost) for point in points])
-    x = Scale(low, high if high > low else low + 1.0, _LEFT + _INSET, _WIDTH - _RIGHT - _INSET)
-    y = Scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
+    x, y = across(low, high if high > low else low + 1.0), upward(ticks)
     lines = [_curve(chart, curve, name, names.index(name), x, y) for name, curve in chart.curves]
     ends = (f"{name} goes from {_said(chart, curve[0])} to {_said(chart, curve[-1])}." for name, curve in chart.curves)
     said = escaped(" ".join([f"{chart.title}.", *ends]))
     return (
-        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{said}">\n'
+        f'<figure>\n<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{said}">\n'
         + "\n".join([_axes(chart, ticks, x, y), *lines])
         + f"\n</svg>\n<figcaption>{escaped(chart.title)}</figcaption>\n</figure>"
     )
@@ -79,26 +82,17 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 def _axes(chart: Chart, ticks: Sequence[float], x: Scale, y: Scale) -> str:
     """Returns the grid, the labels and the names of both axes."""
-    digits = digits_of(ticks)
-    parts = []
-    for tick in ticks:
-        at = short(y.at(tick))
-        parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_WIDTH - _RIGHT}"/>')
-        parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at}" dy="4" text-anchor="end">{tick:.{digits}f}</text>')
     costs = _round_costs(x.low, x.high)
     rounder = [cost for cost in costs if f"{cost:e}"[0] in "125"]
-    labels, labelled = rounder if len(rounder) > 1 else costs, -math.inf
+    labels = rounder if len(rounder) > 1 else costs
+    parts, labelled = grid(ticks, y), -math.inf
     for cost in costs:
         at = x.at(math.log10(cost))
-        parts.append(f'<path class="tickmark" d="M{short(at)} {_HEIGHT - _BOTTOM}v4"/>')
+        parts.append(mark_below(at))
         if cost in labels and at - labelled >= _LABELS:
             labelled = at
-            name = f'<text class="tick" x="{short(at)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">'
-            parts.append(f"{name}{short_number(cost)}</text>")
-    middle, height = short((x.start + x.end) / 2), short((y.start + y.end) / 2)
-    below = f'<text class="axis" x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">{escaped(chart.cost)}</text>'
-    left = f'<text class="axis" transform="translate(10 {height}) rotate(-90)" text-anchor="middle">'
-    return "\n".join([*parts, below, f"{left}{escaped(chart.value)}</text>"])
+            parts.append(label_below(at, short_number(cost)))
+    return "\n".join([*parts, *names_of(x, y, chart.cost, chart.value)])
 
 
 def _round_costs(low: float, high: float) -> list[float]:

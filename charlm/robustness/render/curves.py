@@ -9,12 +9,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from charlm.core.pages import escaped
-from charlm.robustness.render.svg import Scale, colour, dashes, digits_of, key, marker, nice_ticks, short
+from charlm.robustness.render.axes import (
+    HEIGHT,
+    LEFT,
+    WIDTH,
+    across,
+    grid,
+    label_below,
+    legend,
+    mark_below,
+    names_of,
+    upward,
+)  # fmt: skip
+from charlm.robustness.render.svg import Scale, colour, dashes, key, marker, nice_ticks, short
 from charlm.robustness.render.view import View, kind_of, noise_name
 
-_WIDTH, _HEIGHT = 340, 236
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 6, 12, 40
-_INSET = 10  # keeps markers off the axis and its labels
 _LABEL_WIDTH = 30  # the label of a level is left out if it is closer than this to the one before
 
 
@@ -46,8 +55,7 @@ def _extremes(view: View, model: str, kinds: Sequence[str]) -> list[float]:
 def _figure(view: View, kind: str, ticks: Sequence[float], number: int) -> str:
     """Returns the plot of one kind."""
     levels = view.levels[kind]
-    x = Scale(0.0, max(levels), _LEFT + _INSET, _WIDTH - _RIGHT - _INSET)
-    y = Scale(ticks[0], ticks[-1], _HEIGHT - _BOTTOM, _TOP)
+    x, y = across(0.0, max(levels)), upward(ticks)
     bands, lines = [], []
     for place, model in enumerate(view.models):
         band, line = _curve(view, model, kind, x, y, place)
@@ -56,7 +64,7 @@ def _figure(view: View, kind: str, ticks: Sequence[float], number: int) -> str:
     drawn = [part for part in (_axes(ticks, levels, x, y, view), *bands, *lines) if part]
     title = escaped(f"{view.metric_name} under {kind} noise")
     return (
-        f'<figure>\n<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="plot{number}-t plot{number}-d">\n'
+        f'<figure>\n<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="plot{number}-t plot{number}-d">\n'
         f'<title id="plot{number}-t">{title}</title>\n'
         f'<desc id="plot{number}-d">{escaped(_description(view, kind))}</desc>\n' + "\n".join(drawn) + "\n</svg>\n"
         f"<figcaption>{_caption(kind)}</figcaption>\n</figure>"
@@ -84,31 +92,15 @@ def _description(view: View, kind: str) -> str:
 
 def _axes(ticks: Sequence[float], levels: Sequence[float], x: Scale, y: Scale, view: View) -> str:
     """Returns the grid, the labels and the names of both axes."""
-    digits = digits_of(ticks)
-    parts = []
-    for tick in ticks:
-        at = short(y.at(tick))
-        parts.append(f'<path class="grid" d="M{_LEFT} {at}H{_WIDTH - _RIGHT}"/>')
-        parts.append(f'<text class="tick" x="{_LEFT - 6}" y="{at}" dy="4" text-anchor="end">{tick:.{digits}f}</text>')
-    labelled = _LEFT - _LABEL_WIDTH
+    parts, labelled = grid(ticks, y), float(LEFT - _LABEL_WIDTH)
     for level in (0.0, *levels):
         at = x.at(level)
-        parts.append(f'<path class="tickmark" d="M{short(at)} {_HEIGHT - _BOTTOM}v4"/>')
+        parts.append(mark_below(at))
         room = level == levels[-1] or x.at(levels[-1]) - at >= _LABEL_WIDTH if levels else True
         if at - labelled >= _LABEL_WIDTH and room:
             labelled = at
-            name = "clean" if level == 0 else f"{level:g}"
-            parts.append(
-                f'<text class="tick" x="{short(at)}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{name}</text>'
-            )
-    middle = short((x.start + x.end) / 2)
-    parts.append(f'<text class="axis" x="{middle}" y="{_HEIGHT - 4}" text-anchor="middle">level of noise</text>')
-    metric = escaped(view.metric_name)
-    height = short((y.start + y.end) / 2)
-    parts.append(
-        f'<text class="axis" transform="translate(10 {height}) rotate(-90)" text-anchor="middle">{metric}</text>'
-    )
-    return "\n".join(parts)
+            parts.append(label_below(at, "clean" if level == 0 else f"{level:g}"))
+    return "\n".join([*parts, *names_of(x, y, "level of noise", view.metric_name)])
 
 
 class _Point(NamedTuple):
@@ -157,10 +149,6 @@ def _said(view: View, model: str, kind: str, point: _Point) -> str:
 
 def _legend(view: View, kinds: Sequence[str]) -> str:
     """Returns the list of models with their markers, and an explanation of hollow markers if there are any."""
-    items = []
-    for place, model in enumerate(view.models):
-        line = f'<path class="line {dashes(place)}" d="M2 8H32"/>'
-        items.append(f"<li>{key(colour(place), line + marker(place, 17, 8, False))}<bdi>{escaped(model)}</bdi></li>")
-    if any(row["seen"] and row["kind"] in kinds for row in view.noise):
-        items.append(f"<li>{key('c', marker(0, 17, 8, True))}hollow: noise that the model has seen in training</li>")
-    return '<ul class="legend">\n' + "\n".join(items) + "\n</ul>"
+    seen = any(row["seen"] and row["kind"] in kinds for row in view.noise)
+    hollow = f"<li>{key('c', marker(0, 17, 8, True))}hollow: noise that the model has seen in training</li>"
+    return legend(view.models, [hollow] if seen else [])
