@@ -3,10 +3,10 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models, fewer tasks, and BERT and HLM on a quarter, a half and twice the words, too: some ten hours of two cores of such
-a processor; "base", the same as "", has the models' base sizes, for a pod; "tiny" shows in minutes that all of it
-works. The folder of data is laid out as the names of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and
-misspell/.
+models and three short tasks: some two hours of two cores of such a processor; "curves" has the BERT and the HLM of
+"evening" on a quarter, a half, all and twice the words; "base", the same as "", has the models' base sizes, for a pod;
+"tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say: text/
+(plain text), pos/, ner/, cls/, qa/ and misspell/.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
@@ -127,7 +127,7 @@ def small(config: ml_collections.ConfigDict) -> None:
 
 
 def evening(config: ml_collections.ConfigDict) -> None:
-    """Models with bodies of some 1.3 million parameters, a budget of five million words, and four small tasks."""
+    """Models with bodies of some 1.3 million parameters, a budget of five million words, and three short tasks."""
     config.title = "League of an evening"
     config.corpora.train = _TEXTS
     config.budget.words = 5_000_000
@@ -156,15 +156,30 @@ def evening(config: ml_collections.ConfigDict) -> None:
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
-    _tasks(config, ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"), epochs=5)
-    del config.tasks["inference"], config.tasks["answers"]
+    _tasks(
+        config, ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"), epochs=5, pos=2, emotions=3
+    )
+    del config.tasks["disease"], config.tasks["inference"], config.tasks["answers"]
     config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
     config.robustness.noise = (
         "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
     )  # fmt: skip
+
+
+def curves(config: ml_collections.ConfigDict) -> None:
+    """The BERT and the HLM of "evening" on several shares of its words: where HLM earns its cost."""
+    evening(config)
+    config.title = "Curves of BERT and HLM"
+    for name in set(config.systems) - {"bert", "hlm"}:
+        del config.systems[name]
     for name, share in (("quarter", 0.25), ("half", 0.5), ("double", 2.0)):
         for system in ("bert", "hlm"):
             _on_share(config, system, f"{system}-{name}", share)
+    config.claims = tuple(
+        f"hlm{at} ahead of bert{at} on all{noise}"
+        for at in ("-quarter", "", "-double")
+        for noise in ("", " under noise")
+    )
 
 
 def _on_share(config: ml_collections.ConfigDict, system: str, name: str, share: float) -> None:
@@ -259,40 +274,42 @@ def _systems(
     config.claims = _CLAIMS
 
 
-def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: int) -> None:
-    """Adds all tasks; `tuning` are settings of fine-tuning."""
+def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: int, **of_task: int) -> None:
+    """Adds all tasks; `tuning` are settings of fine-tuning, `of_task` the epochs of tasks that have their own."""
     config.robustness.noise = _NOISES
     config.robustness.misspellings = "{folder}/misspell/natural_en.txt.gz"
-    settings = (*tuning, f"train.epochs={epochs}")
+    settings = lambda task: (*tuning, f"train.epochs={of_task.get(task, epochs)}")
     add_task(
         config, "pos", title="Parts of speech (UD EWT)", config="tag",
         train=("{folder}/pos/en_ewt-ud-train.conllu.gz",),
-        measure=("{folder}/pos/en_ewt-ud-dev.conllu.gz",), set=("data.tag=upos", *settings),
+        measure=("{folder}/pos/en_ewt-ud-dev.conllu.gz",), set=("data.tag=upos", *settings("pos")),
     )  # fmt: skip
     add_task(
         config, "disease", title="Diseases (NCBI)", config="tag", train=("{folder}/ner/ncbi_disease_train.tsv.gz",),
-        measure=("{folder}/ner/ncbi_disease_devel.tsv",), set=settings,
+        measure=("{folder}/ner/ncbi_disease_devel.tsv",), set=settings("disease"),
     )  # fmt: skip
     add_task(
         config, "entities", title="Entities (UNER)", config="tag", train=("{folder}/ner/uner_en_ewt-dev.iob2.gz",),
-        set=settings,
+        set=settings("entities"),
     )  # fmt: skip
     emotions = ("data.text=0", "data.label=1", "data.header=no", "data.separator=,", "data.multi_label=first")
     add_task(
         config, "emotions", title="Emotions (GoEmotions)", config="classify",
         train=("{folder}/cls/goemotions_train.tsv.gz",), measure=("{folder}/cls/goemotions_dev.tsv.gz",),
-        set=(*emotions, *settings),
+        set=(*emotions, *settings("emotions")),
     )  # fmt: skip
     pairs = ("data.label=0", "data.text=1", "data.pair=2", "data.header=no")
     add_task(
         config, "inference", title="Inference (SNLI, MNLI)", config="classify",
-        train=("{folder}/cls/snli_1k.tsv", "{folder}/cls/mnli_matched_1k.tsv"), set=(*pairs, *settings),
+        train=("{folder}/cls/snli_1k.tsv", "{folder}/cls/mnli_matched_1k.tsv"), set=(*pairs, *settings("inference")),
     )  # fmt: skip
     add_task(
         config, "answers", title="Answers (SQuAD)", config="answer",
         train=("{folder}/qa/squad_v1.1_devset_devarticles.json.gz",),
-        set=("data.max_length=128", "data.stride=48", "data.max_question=32", *settings),
+        set=("data.max_length=128", "data.stride=48", "data.max_question=32", *settings("answers")),
     )  # fmt: skip
 
 
-VARIANTS = {"tiny": tiny, "evening": evening, "small": small, "small_bfloat16": small_bfloat16, "base": base}
+VARIANTS = {
+    "tiny": tiny, "evening": evening, "curves": curves, "small": small, "small_bfloat16": small_bfloat16, "base": base,
+}  # fmt: skip
