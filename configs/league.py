@@ -3,7 +3,7 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models and three short tasks: some two hours of two cores of such a processor; "curves" has the BERT and the HLM of
+models and four short tasks: some three hours of two cores of such a processor; "curves" has the BERT and the HLM of
 "evening" on a quarter, a half, all and twice the words; "base", the same as "", has the models' base sizes, for a pod;
 "tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say: text/
 (plain text), pos/, ner/, cls/, qa/ and misspell/.
@@ -18,7 +18,7 @@ with. Learning rates are ours, one for all that start from nothing and one for a
 
 import ml_collections
 
-from charlm.league.config import add_system, add_task
+from charlm.league.config import add_system, add_task, is_trained
 from charlm.league.config import get_config as defaults
 
 COMMAND = "league"  # the command that reads this file
@@ -32,14 +32,20 @@ _NOISES = (
     "keyboard", "swap", "drop", "insert", "repeat", "case", "hlm_drop", "hlm_repeat", "hlm_case", "hlm", "charbert",
     "charbert_nlm", "char2subword", "spaces", "homoglyph", "leet", "ocr", "misspelling",
 )  # fmt: skip
+_TYPOS = ("keyboard:0.1", "swap:0.1", "drop:0.1", "insert:0.1", "repeat:0.1", "case:0.1", "charbert:0.5")
 _CLAIMS = (
     "hlm ahead of bert on all",  # HLM, tables 2 and 4
     "hlm ahead of bert on all under noise",  # HLM, section 4.2
     "hlm ahead of bert+symspell on all under noise",
+    "hlm ahead of bert-typos on all under noise",
+    "hlm-typos ahead of bert-typos on all under noise",
     "hlm ahead of characterbert on all under noise",
     "charbert ahead of bert-longer on all under charbert",  # CharBERT, section 4.5
     "charbert ahead of bert-longer on all",
     "char2subword ahead of bert-longer on all under char2subword",  # Char2Subword, section 5
+    "char2subword ahead of char2subword-full on all",
+    "char2subword-full ahead of char2subword on all under noise",
+    "xrayemb ahead of bert-longer on coinages",
     "xrayemb ahead of bert-longer on all",  # XRayEmb, section 4
     "xrayemb ahead of bert-longer on all under noise",
     "characterbert ahead of bert on all",
@@ -127,7 +133,7 @@ def small(config: ml_collections.ConfigDict) -> None:
 
 
 def evening(config: ml_collections.ConfigDict) -> None:
-    """Models with bodies of some 1.3 million parameters, a budget of five million words, and three short tasks."""
+    """Models with bodies of some 1.3 million parameters, a budget of five million words, and four short tasks."""
     config.title = "League of an evening"
     config.corpora.train = _TEXTS
     config.budget.words = 5_000_000
@@ -157,7 +163,12 @@ def evening(config: ml_collections.ConfigDict) -> None:
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
     _tasks(
-        config, ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"), epochs=5, pos=2, emotions=3
+        config,
+        ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"),
+        epochs=5,
+        pos=2,
+        emotions=3,
+        coinages=10,
     )
     del config.tasks["disease"], config.tasks["inference"], config.tasks["answers"]
     config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
@@ -192,7 +203,7 @@ def small_bfloat16(config: ml_collections.ConfigDict) -> None:
     """The same as "small", computed in bfloat16."""
     small(config)
     for system in config.systems.values():
-        if not system.behind:
+        if is_trained(system):
             system.set = (*system.set, "model.dtype=bfloat16")
 
 
@@ -270,6 +281,12 @@ def _systems(
         config, "xrayemb", title="XRayEmb", config="xrayemb_base", start="bert", share=0.25,
         set=(*later, *spelling, rows),
     )  # fmt: skip
+    add_system(
+        config, "char2subword-full", title="Char2Subword, full mode", same="char2subword", tune=("model.mode=full",)
+    )
+    typos = ("data.noise=" + ",".join(_TYPOS), "data.noise_share=0.5")
+    add_system(config, "bert-typos", title="BERT, tuned on typos", same="bert", tune=typos)
+    add_system(config, "hlm-typos", title="HLM, tuned on typos", same="hlm", tune=typos)
     add_system(config, "bert+symspell", title="BERT behind SymSpell", behind="bert", defence="symspell")
     config.claims = _CLAIMS
 
@@ -297,6 +314,11 @@ def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: i
         config, "emotions", title="Emotions (GoEmotions)", config="classify",
         train=("{folder}/cls/goemotions_train.tsv.gz",), measure=("{folder}/cls/goemotions_dev.tsv.gz",),
         set=(*emotions, *settings("emotions")),
+    )  # fmt: skip
+    add_task(
+        config, "coinages", title="Kinds of new words (NYTWIT)", config="classify",
+        train=("{folder}/nytwit/nytwit_v1-1_folds0-7.tsv",),
+        set=("data.text=Word", "data.label=Category", "data.skip_labels=filtered", *settings("coinages")),
     )  # fmt: skip
     pairs = ("data.label=0", "data.text=1", "data.pair=2", "data.header=no")
     add_task(

@@ -61,6 +61,7 @@ SYSTEM: dict[str, Key] = {
     "subwords": Key("", 'tokenizer trained from the corpora first: "wordpiece", or byte-level "bytes:KIND"'),
     "pieces": count(8000, "subwords of that tokenizer"),
     "tune": Key((), 'settings of fine-tuning for this system alone, each "key=value"'),
+    "same": Key("", "this entry is the pre-trained model of that system, fine-tuned by settings of its own (`tune`)"),
     "behind": Key("", "this entry is the system of that name behind `defence`, not trained again"),
     "defence": Key("", "what corrects texts before `behind` reads them, such as symspell"),
     "ranked": Key(True, "False: only a model that others start from, not fine-tuned itself"),
@@ -162,7 +163,7 @@ def resolved(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
                 entry[key] = _in_folder(f"tasks.{name}.{key}", entry[key], folder)
             entry.config = config_file(f"tasks.{name}.config", entry.config, fine_tunes=True)
         for name, entry in config.systems.items():
-            if not entry.behind:
+            if is_trained(entry):
                 entry.config = config_file(f"systems.{name}.config", entry.config, fine_tunes=False)
     _check_without_tasks(config)
     for text in config.claims:
@@ -251,32 +252,42 @@ def _check(config: ml_collections.ConfigDict) -> None:
 def _check_without_tasks(config: ml_collections.ConfigDict) -> None:
     """Raises ValueError if there are no tasks and systems' losses on held-out text cannot be compared."""
     baseline = config.pretraining.baseline
-    if baseline and (baseline not in config.systems or config.systems[baseline].behind):
+    if baseline and (baseline not in config.systems or not is_trained(config.systems[baseline])):
         near = did_you_mean(baseline, config.systems.keys())
         raise ValueError(f"pretraining.baseline={baseline!r} is no trained system{near}")
-    trained = {name: load_config_file(entry.config) for name, entry in config.systems.items() if not entry.behind}
+    trained = {name: load_config_file(entry.config) for name, entry in config.systems.items() if is_trained(entry)}
     titles = {name: family(found.family).title for name, found in trained.items()}
+    if not config.tasks and (tuned := [name for name, entry in config.systems.items() if entry.same]):
+        raise ValueError(f"systems.{tuned[0]}.same: a league without tasks fine-tunes nothing")
     if config.tasks or len(set(titles.values())) == 1:
         return
     named = ", ".join(f"{name} ({title})" for name, title in titles.items())
     raise ValueError(f"a league without tasks compares losses, so its systems must be of one family, got {named}")
 
 
+def is_trained(system: ml_collections.ConfigDict) -> bool:
+    """Says whether an entry of `systems` is pre-trained, not another one seen otherwise."""
+    return not system.behind and not system.same
+
+
 def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_collections.ConfigDict) -> None:
     where = f"systems.{name}"
-    for key in ("start", "behind"):
-        if entry[key] and (entry[key] not in systems or systems[entry[key]].behind):
-            raise ValueError(f"{where}.{key}={entry[key]!r} is no trained system{did_you_mean(entry[key], systems)}")
+    for key in ("start", "same", "behind"):
+        among = [one for one, own in systems.items() if is_trained(own) or (key == "behind" and own.same)]
+        if entry[key] and entry[key] not in among:
+            raise ValueError(f"{where}.{key}={entry[key]!r} is no trained system{did_you_mean(entry[key], among)}")
     if bool(entry.behind) != bool(entry.defence):
         raise ValueError(f"{where}: behind and defence belong together")
     if entry.defence:
         parsed(entry.defence, asked_as=f"{where}.defence")
         if not systems[entry.behind].ranked:
             raise ValueError(f"{where}.behind={entry.behind!r} is not ranked, so it is not fine-tuned")
+    if entry.same:
+        _check_same(where, entry)
     kind, _, of = entry.subwords.partition(":")
     if entry.subwords and (kind not in ("wordpiece", "bytes") or (kind == "bytes") != bool(of)):
         raise ValueError(f"{where}.subwords={entry.subwords!r} is neither wordpiece nor bytes:KIND")
-    if not entry.behind and not entry.share:
+    if is_trained(entry) and not entry.share:
         raise ValueError(f"{where}.share=0: it would see no text")
     seen, at = {name}, entry.start
     while at:
@@ -284,6 +295,15 @@ def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_colle
             raise ValueError(f"{where}.start: {at} starts, by way of others, from itself")
         seen.add(at)
         at = systems[at].start
+
+
+def _check_same(where: str, entry: ml_collections.ConfigDict) -> None:
+    """Raises ValueError if a system that is another's model fine-tuned otherwise says anything of pre-training."""
+    usual = defaults(SYSTEM)
+    if other := [key for key in SYSTEM if key not in ("title", "same", "tune", "ranked") and entry[key] != usual[key]]:
+        raise ValueError(f"{where}: same={entry.same!r} is a model that is there, so {', '.join(other)} cannot be set")
+    if not entry.tune or not entry.ranked:
+        raise ValueError(f"{where}: same={entry.same!r} needs settings of fine-tuning (tune), and to be ranked")
 
 
 def claim_of(text: str, config: ml_collections.ConfigDict) -> Claim:
@@ -326,7 +346,7 @@ def changes(old: JsonObject, new: JsonObject) -> list[str]:
             found.append(f"{name} is {now!r}, there {value!r}")
     entries = {".".join(name.split(".")[:2]) for name in before}
     for name, value in after.items():
-        if name in KEYS and name not in before and value == _stored(KEYS[name].default):
+        if name not in before and (key := _key_of(name)) is not None and value == _stored(key.default):
             continue  # the workdir is from before there was such a key
         if name not in before and (name.split(".")[0] not in _SECTIONS or ".".join(name.split(".")[:2]) in entries):
             found.append(f"{name} is {value!r}, there it is not set")
@@ -341,6 +361,12 @@ def _without_parts(found: Sequence[str]) -> list[str]:
         whole = name.split(".")[0] in _SECTIONS and line.endswith(" is gone")
         kept[f"{'.'.join(name.split('.')[:2])} is gone" if whole else line] = None
     return list(kept)
+
+
+def _key_of(name: str) -> Key | None:
+    """Returns the key of a full name, such as "budget.words" or "systems.bert.share"."""
+    section, _, rest = name.partition(".")
+    return _SECTIONS[section].get(rest.rpartition(".")[2]) if section in _SECTIONS else KEYS.get(name)
 
 
 def _stored(value: object) -> object:

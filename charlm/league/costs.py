@@ -31,7 +31,7 @@ def size_and_cost(view: View) -> Section:
         sizes = one.get("parameters") or {}
         rows.append([
             one["title"] if one["ranked"] else f"{one['title']} (only a start for others)",
-            view.named(one["start"]) if one["start"] else "nothing",
+            view.named(one["same"] or one["start"]) if one["same"] or one["start"] else "nothing",
             *(_count(sizes.get(key)) for key in ("body", "tables", "head")),
             _count(one.get("words")), _count(one.get("words_all")),
             _flops(one.get("flops")), _flops(one.get("flops_all")),

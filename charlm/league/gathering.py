@@ -35,7 +35,7 @@ FORMAT = 1
 DESCRIPTION = """
 format, charlm   of the file, and the version of charlm
 title, config    of the league
-systems          name, title, ranked, behind, defence, start; of those that were trained words (seen by itself),
+systems          name, title, ranked, behind, defence, same, start; of those that were trained words (seen by itself),
                  words_all (with those of the systems that it starts from), steps, flops and flops_all, seconds (of
                  steps that lasted, in pre-training), tuning_seconds, parameters (total, body, tables, head),
                  corpus_words
@@ -159,10 +159,12 @@ def _interval(found: Estimate | None) -> JsonObject:
 def _system(config: ml_collections.ConfigDict, places: Places, name: str) -> JsonObject:
     entry = config.systems[name]
     said = {"name": name, "title": entry.title or name, "ranked": bool(entry.behind or entry.ranked)}
-    said |= {key: entry[key] for key in ("behind", "defence", "start")}
+    said |= {key: entry[key] for key in ("behind", "defence", "same", "start")}
     if entry.behind:
         return said
-    own = spent_in_all(config, places, name)
+    own = spent_in_all(config, places, entry.same or name)
+    if entry.same:  # what it has cost itself is its fine-tuning alone
+        own |= {"words": 0.0, "flops": 0.0, "steps": 0, "seconds": 0.0} if own.get("words") is not None else {}
     tuned = [places.tuned(task, name, seed) for task in config.tasks for seed in config.tuning.seeds]
     own["tuning_seconds"] = sum(seconds_of(folder) for folder in tuned)
     return said | own

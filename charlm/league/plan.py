@@ -13,6 +13,7 @@ import ml_collections
 
 from charlm.core.reading import read_object
 from charlm.league import done
+from charlm.league.config import is_trained
 from charlm.league.jobs import Job
 from charlm.league.places import Places
 from charlm.league.split import LEARNED, MEASURED
@@ -45,9 +46,15 @@ def trained(config: ml_collections.ConfigDict) -> list[str]:
             found.append(name)
 
     for name, entry in config.systems.items():
-        if not entry.behind:
+        if is_trained(entry):
             add(name)
     return found
+
+
+def tuned(config: ml_collections.ConfigDict) -> dict[str, str]:
+    """Returns the systems that are fine-tuned, and of each the system whose pre-trained model it starts from."""
+    own = {name: name for name in trained(config) if config.systems[name].ranked}
+    return own | {name: entry.same for name, entry in config.systems.items() if entry.same}
 
 
 def seeds_of(config: ml_collections.ConfigDict) -> list[int | None]:
@@ -165,20 +172,20 @@ def _tuning(config: ml_collections.ConfigDict, places: Places) -> Iterable[Job]:
         needs = (f"{SPLIT}/{task_name}",) if is_split(task) else ()
         parts = places.parts(task_name)
         learned = done.part_files(task.train, parts, LEARNED) if is_split(task) else task.train
-        for name in (one for one in trained(config) if config.systems[one].ranked):
+        for name, model in tuned(config).items():
             for seed in config.tuning.seeds:
-                tuned = places.tuned(task_name, name, seed)
-                keys = {"init_from": places.model(name), "seed": seed, "data.train": ",".join(learned)}
+                out = places.tuned(task_name, name, seed)
+                keys = {"init_from": places.model(model), "seed": seed, "data.train": ",".join(learned)}
                 keys |= {"data.dev": ",".join(task.dev)} if task.dev else {}
                 flags = [f"--config={task.config}", *(f"--config.{key}={value}" for key, value in keys.items())]
                 flags += [f"--config.{setting}" for setting in (*task["set"], *config.systems[name].tune)]
-                line = _python("charlm.main", *flags, f"--workdir={tuned}")
+                line = _python("charlm.main", *flags, f"--workdir={out}")
                 job = f"{TUNE}/{task_name}/{name}/{seed}"
                 yield Job(
                     job,
-                    (f"{TRAIN}/{name}", *needs),
+                    (f"{TRAIN}/{model}", *needs),
                     lambda line=line: line,
-                    lambda out=tuned: done.is_tuned(out),
+                    lambda out=out: done.is_tuned(out),
                 )
                 yield _measuring(config, places, task_name, name, seed, job)
 
@@ -188,10 +195,10 @@ def _measuring(
 ) -> Job:
     cfg, task = config.robustness, config.tasks[task_name]
     out = places.measured(task_name, name, seed)
-    tuned = places.tuned(task_name, name, seed)
     behind = defences(config, name)
     files = measured_files(task, places.parts(task_name))
-    options = ["--models", tuned, "--data", *files, "--noise", *cfg.noise, "--levels", "0", "--seeds", cfg.draws]
+    model = places.tuned(task_name, name, seed)
+    options = ["--models", model, "--data", *files, "--noise", *cfg.noise, "--levels", "0", "--seeds", cfg.draws]
     options += ["--examples", cfg.examples, "--batch-size", cfg.batch_size, "--samples", cfg.samples, "--out", out]
     options += ["--misspellings", cfg.misspellings] if cfg.misspellings else []
     options += ["--defence", *behind] if behind else []

@@ -17,6 +17,7 @@ import numpy as np
 from charlm.core import checkpoint as checkpoints
 from charlm.core.reading import read_object
 from charlm.core.types import JsonObject
+from charlm.league.config import is_trained
 from charlm.league.places import Places
 from charlm.league.plan import seeds_of
 from charlm.training.goodput import account, read_starts
@@ -114,7 +115,7 @@ def budgets_of(config: ml_collections.ConfigDict) -> list[list[str]]:
     """Returns the ranked systems that differ in nothing but their share of the budget, the smallest share first."""
     groups: dict[str, list[str]] = {}
     for name, entry in config.systems.items():
-        if entry.ranked and not entry.behind:
+        if entry.ranked and is_trained(entry):
             groups.setdefault(repr([entry[key] for key in _SAME]), []).append(name)
     by_share = lambda name: config.systems[name].share
     return [sorted(names, key=by_share) for names in groups.values() if len(set(map(by_share, names))) > 1]

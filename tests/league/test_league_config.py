@@ -88,6 +88,12 @@ def test_folder_noise_and_configs_are_resolved():
         (lambda c: c.systems.b.update(subwords="bpe"), "systems.b.subwords='bpe' is neither wordpiece nor bytes:KIND"),
         (lambda c: c.systems.b.update(set=("lr",)), "systems.b: 'lr': expected key=value"),
         (lambda c: c.systems.a.update(ranked=False), "systems.a+nfkc.behind='a' is not ranked"),
+        (lambda c: add_system(c, "c", same="a+nfkc", tune=("k=v",)), "systems.c.same='a+nfkc' is no trained system"),
+        (lambda c: add_system(c, "c", same="a"), "systems.c: same='a' needs settings of fine-tuning (tune)"),
+        (
+            lambda c: add_system(c, "c", same="a", tune=("k=v",), share=0.5, config="x"),
+            "systems.c: same='a' is a model that is there, so config, share cannot be set",
+        ),
         (lambda c: c.robustness.update(noise=("keybord",)), "did you mean keyboard?"),
         (lambda c: c.robustness.update(noise=("misspelling",)), "needs a list: robustness.misspellings names none"),
         (lambda c: c.update(claims=("a is ahead of b",)), "expected 'A ahead of B on TASK [under NOISE] [by POINTS]'"),
@@ -123,6 +129,7 @@ def without_tasks(**systems):
             lambda c: c.systems.a.update(config="charbert_base:tiny"),
             "its systems must be of one family, got a (CharBERT), b (HLM)",
         ),
+        (lambda c: add_system(c, "c", same="a", tune=("k=v",)), "systems.c.same: a league without tasks fine-tunes"),
         (
             lambda c: add_task(c, "pos", config="tag:tiny", train=("x.conllu",)),
             "pretraining.runs=2: a league with tasks has one run of pre-training a system, expected 1",
@@ -139,11 +146,16 @@ def test_a_mistake_of_a_league_without_tasks_is_named(change, message):
 
 def test_a_workdir_from_before_there_was_a_key_goes_on():
     before = stored(league())
-    del before["pretraining"], before["budget"]["flops"]
+    del before["pretraining"], before["budget"]["flops"], before["systems"]["a"]["same"]
     assert changes(before, stored(league())) == []
     more = league()
     more.budget.flops = 5.0
-    assert changes(before, stored(more)) == ["budget.flops is 5.0, there it is not set"]
+    after = stored(more)
+    after["systems"]["a"]["same"] = "b"
+    assert changes(before, after) == [
+        "budget.flops is 5.0, there it is not set",
+        "systems.a.same is 'b', there it is not set",
+    ]
 
 
 def test_an_unknown_key_of_a_system_is_named():

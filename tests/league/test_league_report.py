@@ -35,7 +35,7 @@ def results(**changed):
         "words": 1000.4, "words_all": 1500.0, "steps": 10, "flops": 1.5e12, "flops_all": 2e12, "seconds": 3600.0,
         "tuning_seconds": 60.0, "parameters": {"total": 30, "body": 10, "tables": 15, "head": 5}, "corpus_words": 500,
     }  # fmt: skip
-    plain = {"ranked": True, "behind": "", "defence": "", "start": ""}
+    plain = {"ranked": True, "behind": "", "defence": "", "same": "", "start": ""}
     found = {
         "format": FORMAT,
         "charlm": "1.0",

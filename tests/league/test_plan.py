@@ -23,6 +23,8 @@ def league():
     add_system(config, "bytes", config="charbert_base:tiny+advbert", subwords="bytes:roberta", pieces=900)
     add_system(config, "seed-only", config="hlm_base:tiny", ranked=False)
     add_system(config, "early+nfkc", behind="early", defence="nfkc")
+    add_system(config, "noisy", same="early", tune=("data.noise=swap:0.1",))
+    add_system(config, "noisy+nfkc", behind="noisy", defence="nfkc")
     add_task(config, "pos", config="tag:tiny", train=("pos.conllu.gz",))
     add_task(
         config, "topic", config="classify:tiny", train=("a.tsv", "b.tsv"), dev=("d.tsv",), measure=("m.tsv",),
@@ -60,11 +62,21 @@ def test_jobs_come_after_those_that_they_need(jobs):
 
 def test_a_defence_and_a_mere_start_are_not_fine_tuned(jobs):
     tuned = {name.split("/")[2] for name in jobs if name.startswith("tune/")}
-    assert tuned == {"late", "early", "bytes"}
+    assert tuned == {"late", "early", "bytes", "noisy"}
     assert "train/seed-only" in jobs
     assert "split/topic" not in jobs
-    assert set(ranked(league())) == {"late", "early", "bytes", "early+nfkc"}
+    assert set(ranked(league())) == {"late", "early", "bytes", "early+nfkc", "noisy", "noisy+nfkc"}
     assert defences(league(), "early") == ["nfkc"]
+
+
+def test_the_same_model_is_tuned_again_by_its_own_settings(jobs, tmp_path):
+    assert not [name for name in jobs if name.endswith("/noisy")]  # neither a budget nor a training
+    assert jobs["tune/pos/noisy/3"].needs == ("train/early", "split/pos")
+    assert jobs["measure/pos/noisy/3"].needs == ("tune/pos/noisy/3",)
+    tune, early = flags(jobs["tune/pos/noisy/3"]), flags(jobs["tune/pos/early/3"])
+    assert f"--config.init_from={tmp_path}/models/early" in tune
+    assert set(tune) - set(early) == {"--config.data.noise=swap:0.1", f"--workdir={tmp_path}/tuned/pos/noisy/seed_3"}
+    assert flags(jobs["measure/pos/noisy/0"])[-2:] == ["--defence", "nfkc"]
 
 
 def test_a_system_of_a_share_has_that_share_of_the_words(jobs, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from charlm.core.checksums import ABOUT
 from charlm.league.charts import Chart, Point, drawn, short_number
-from charlm.league.config import add_system, get_config, resolved
+from charlm.league.config import add_system, add_task, get_config, resolved
 from charlm.league.gathering import gathered
 from charlm.league.places import Places
 from charlm.league.plan import jobs_of
@@ -112,6 +112,22 @@ def test_a_system_costs_what_it_starts_from(tmp_path):
     write_checkpoint(places.model("whole"), 20)
     found = evaluations(league(), places, "again")
     assert [one["words"] for one in found] == pytest.approx([3000, 5000, 6000])
+
+
+def test_a_model_that_is_tuned_otherwise_costs_what_is_there(tmp_path):
+    config, places = get_config(), Places(tmp_path)
+    add_system(config, "whole", title="HLM", config="hlm_base:tiny")
+    add_system(config, "noisy", title="HLM, noisy", same="whole", tune=("data.noise=swap:0.1",))
+    add_task(config, "pos", config="tag:tiny", train=("pos.conllu",))
+    config = resolved(config)
+    write_run(places, "whole", LINES, parameters={"total": 3, "body": 1, "tables": 2, "head": 0})
+    write_checkpoint(places.model("whole"), 20)
+    (table,) = section(gathered(config, places, jobs_of(config, places)), "Size and cost").blocks
+    assert isinstance(table, Table)
+    cells = {row[0]: row[1:9] for row in table.rows}
+    assert cells["HLM"] == ["nothing", "1", "2", "0", "3,000", "3,000", "1.50e+10", "1.50e+10"]
+    assert cells["HLM, noisy"] == ["HLM", "1", "2", "0", "0", "3,000", "0.00e+00", "1.50e+10"]
+    assert [one for one in budgets_of(config) if "noisy" in one] == []
 
 
 def test_systems_that_differ_in_their_share_alone_are_one_curve():
