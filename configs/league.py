@@ -3,7 +3,7 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models and four short tasks: some three hours of two cores of such a processor; "curves" has the BERT and the HLM of
+models and three short tasks: some three hours of two cores of such a processor; "curves" has the BERT and the HLM of
 "evening" on a quarter, a half, all and twice the words; "base", the same as "", has the models' base sizes, for a pod;
 "tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say: text/
 (plain text), pos/, ner/, cls/, qa/ and misspell/.
@@ -133,7 +133,7 @@ def small(config: ml_collections.ConfigDict) -> None:
 
 
 def evening(config: ml_collections.ConfigDict) -> None:
-    """Models with bodies of some 1.3 million parameters, a budget of five million words, and four short tasks."""
+    """Models with bodies of some 1.3 million parameters, a budget of five million words, and three short tasks."""
     config.title = "League of an evening"
     config.corpora.train = _TEXTS
     config.budget.words = 5_000_000
@@ -170,7 +170,8 @@ def evening(config: ml_collections.ConfigDict) -> None:
         emotions=3,
         coinages=10,
     )
-    del config.tasks["disease"], config.tasks["inference"], config.tasks["answers"]
+    for task in ("disease", "entities", "inference", "answers"):
+        del config.tasks[task]
     config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
     config.robustness.noise = (
         "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
