@@ -162,14 +162,8 @@ def evening(config: ml_collections.ConfigDict) -> None:
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
-    _tasks(
-        config,
-        ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16"),
-        epochs=5,
-        pos=2,
-        emotions=3,
-        coinages=10,
-    )
+    tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
+    _tasks(config, tuning, epochs=3, pos=2, coinages=10)
     for task in ("disease", "entities", "inference", "answers"):
         del config.tasks[task]
     config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
