@@ -311,8 +311,8 @@ def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: i
         set=(*emotions, *settings("emotions")),
     )  # fmt: skip
     add_task(
-        config, "coinages", title="Kinds of new words (NYTWIT)", config="classify",
-        train=("{folder}/nytwit/nytwit_v1-1_folds0-7.tsv",),
+        config, "coinages", title="Kinds of new words, alone (NYTWIT)", config="classify",
+        train=("{folder}/nytwit/nytwit_v1-1_folds0-7.tsv",), measure_every=3,
         set=("data.text=Word", "data.label=Category", "data.skip_labels=filtered", *settings("coinages")),
     )  # fmt: skip
     pairs = ("data.label=0", "data.text=1", "data.pair=2", "data.header=no")
