@@ -13,7 +13,8 @@ some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT)
 (85 million). So HLM has fewer layers than the paper's, since it has encoders inside and between words, and
 CharacterBERT fewer than its own, since it has a CNN and highways. CharBERT, Char2Subword and XRayEmb add their parts to
 the same BERT. They see a quarter of the words again, and so does "bert-longer", the BERT that they are to be compared
-with. Learning rates are ours, one for all that start from nothing and one for all that go on.
+with. Learning rates are ours, one for all that start from nothing and one for all that go on, but Char2Subword: its
+module, which learns alone, has higher ones, and is computed in float32.
 """
 
 import ml_collections
@@ -86,6 +87,8 @@ def tiny(config: ml_collections.ConfigDict) -> None:
         set=("model.hidden=64", "model.heads=2", "model.intra_ffn=64", "model.inter_ffn=128"),
     )  # fmt: skip
     add_system(config, "bert+nfkc", title="BERT behind NFKC", behind="bert", defence="nfkc")
+    noisy = ("data.noise=keyboard:0.1", "data.noise_share=0.5")
+    add_system(config, "bert-typos", title="BERT, tuned on typos", same="bert", tune=noisy)
     tuning = ("train.epochs=1", "train.checkpoint_every=20", "optim.learning_rate=1e-3")
     pos, emotions = "{folder}/pos/en_ewt-ud-dev.conllu.gz", "{folder}/cls/goemotions_dev.tsv.gz"
     add_task(config, "pos", title="Parts of speech", config="tag:tiny", train=(pos,), set=("data.tag=upos", *tuning))
@@ -183,7 +186,7 @@ def curves(config: ml_collections.ConfigDict) -> None:
             _on_share(config, system, f"{system}-{name}", share)
     config.claims = tuple(
         f"hlm{at} ahead of bert{at} on all{noise}"
-        for at in ("-quarter", "", "-double")
+        for at in ("-quarter", "-half", "", "-double")
         for noise in ("", " under noise")
     )
 

@@ -7,7 +7,8 @@
 
 Every job is a command of charlm in a process of its own, with its log in logs/. The same command goes on after any
 stop, kill -9 too, and does nothing twice; Ctrl-C lets the jobs save first. Systems, tasks, seeds and noises may be
-added to a league that has begun; any other change needs another workdir. On a machine with GPUs each job has one.
+added to a league that has begun, and those of which nothing is done yet may change; any other change needs another
+workdir. On a machine with GPUs each job has one.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ from charlm.league.events import END, START, STOPPED, Events
 from charlm.league.jobs import Job
 from charlm.league.places import Places
 from charlm.league.running import Outcome, Runner, alone, chosen, slots_of
+
+_TOLD = 5  # differences from the config of a workdir that are told
 
 log = logging.getLogger("charlm")
 
@@ -87,6 +90,10 @@ def _run(args: argparse.Namespace, command: str) -> int:
         _show(wanted)
         return 0
     if args.report:
+        if args.only:
+            raise ValueError("--report and --only: a report is of all jobs")
+        if not places.config.is_file():
+            raise ValueError(f"--workdir={places.root} holds no league")
         return _report(config, places, jobs)
     places.root.mkdir(parents=True, exist_ok=True)
     with alone(places) as lock:
@@ -121,9 +128,10 @@ def _check_same(places: Places, stored: JsonObject) -> None:
     """Raises ValueError if the workdir holds a league of another config; names what differs."""
     if not places.config.is_file():
         return
-    if differing := changes(read_object(places.config), stored):
+    if differing := changes(read_object(places.config), stored, places.begun):
+        more = f"; and {len(differing) - _TOLD} more" if len(differing) > _TOLD else ""
         raise ValueError(
-            f"--workdir={places.root} holds a league of another config: {'; '.join(differing)}; "
+            f"--workdir={places.root} holds a league of another config: {'; '.join(differing[:_TOLD])}{more}; "
             "choose another --workdir"
         )
 

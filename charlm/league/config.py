@@ -7,7 +7,7 @@ A file such as configs/league.py starts from `get_config`, and adds systems, tas
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -17,6 +17,7 @@ from charlm.core.keys import Key, amount, count, defaults, natural, put, set_typ
 from charlm.core.nearest import did_you_mean
 from charlm.core.types import Json, JsonObject
 from charlm.families.family import family
+from charlm.league.settings import check_settings
 from charlm.text.defences import parsed
 from charlm.text.noise import KINDS, Noise
 
@@ -165,6 +166,7 @@ def resolved(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
         for name, entry in config.systems.items():
             if is_trained(entry):
                 entry.config = config_file(f"systems.{name}.config", entry.config, fine_tunes=False)
+    check_settings(config.systems, config.tasks)
     _check_without_tasks(config)
     for text in config.claims:
         claim_of(text, config)
@@ -239,9 +241,6 @@ def _check(config: ml_collections.ConfigDict) -> None:
                 if key not in keys:
                     raise ValueError(f"unknown key {section}.{name}.{key}{did_you_mean(key, keys)}")
                 keys[key].check(f"{section}.{name}.{key}", value)
-            for setting in (*entry["set"], *entry.get("tune", ())):
-                if not re.match(r"[\w.]+=", setting):
-                    raise ValueError(f"{section}.{name}: {setting!r}: expected key=value")
     for name, entry in config.systems.items():
         _check_system(name, entry, config.systems)
     for name, entry in config.tasks.items():
@@ -253,7 +252,7 @@ def _check_without_tasks(config: ml_collections.ConfigDict) -> None:
     """Raises ValueError if there are no tasks and systems' losses on held-out text cannot be compared."""
     baseline = config.pretraining.baseline
     if baseline and (baseline not in config.systems or not is_trained(config.systems[baseline])):
-        near = did_you_mean(baseline, config.systems.keys())
+        near = did_you_mean(baseline, [name for name, entry in config.systems.items() if is_trained(entry)])
         raise ValueError(f"pretraining.baseline={baseline!r} is no trained system{near}")
     trained = {name: load_config_file(entry.config) for name, entry in config.systems.items() if is_trained(entry)}
     titles = {name: family(found.family).title for name, found in trained.items()}
@@ -273,17 +272,17 @@ def is_trained(system: ml_collections.ConfigDict) -> bool:
 def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_collections.ConfigDict) -> None:
     where = f"systems.{name}"
     for key in ("start", "same", "behind"):
-        among = [one for one, own in systems.items() if is_trained(own) or (key == "behind" and own.same)]
+        others = {one: own for one, own in systems.items() if one != name or key == "start"}
+        among = [one for one, own in others.items() if is_trained(own) or (key == "behind" and own.same)]
         if entry[key] and entry[key] not in among:
             raise ValueError(f"{where}.{key}={entry[key]!r} is no trained system{did_you_mean(entry[key], among)}")
-    if bool(entry.behind) != bool(entry.defence):
-        raise ValueError(f"{where}: behind and defence belong together")
-    if entry.defence:
+    if entry.behind or entry.defence:
+        _check_borrowed(where, entry, "behind", "defence")
         parsed(entry.defence, asked_as=f"{where}.defence")
         if not systems[entry.behind].ranked:
             raise ValueError(f"{where}.behind={entry.behind!r} is not ranked, so it is not fine-tuned")
     if entry.same:
-        _check_same(where, entry)
+        _check_borrowed(where, entry, "same", "tune")
     kind, _, of = entry.subwords.partition(":")
     if entry.subwords and (kind not in ("wordpiece", "bytes") or (kind == "bytes") != bool(of)):
         raise ValueError(f"{where}.subwords={entry.subwords!r} is neither wordpiece nor bytes:KIND")
@@ -297,13 +296,13 @@ def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_colle
         at = systems[at].start
 
 
-def _check_same(where: str, entry: ml_collections.ConfigDict) -> None:
-    """Raises ValueError if a system that is another's model fine-tuned otherwise says anything of pre-training."""
+def _check_borrowed(where: str, entry: ml_collections.ConfigDict, of: str, own: str) -> None:
+    """Raises ValueError if an entry that is another system seen otherwise lacks what differs, or says anything else."""
+    if not (entry[of] and entry[own]):
+        raise ValueError(f"{where}: {of} and {own} belong together")
     usual = defaults(SYSTEM)
-    if other := [key for key in SYSTEM if key not in ("title", "same", "tune", "ranked") and entry[key] != usual[key]]:
-        raise ValueError(f"{where}: same={entry.same!r} is a model that is there, so {', '.join(other)} cannot be set")
-    if not entry.tune or not entry.ranked:
-        raise ValueError(f"{where}: same={entry.same!r} needs settings of fine-tuning (tune), and to be ranked")
+    if others := [key for key in SYSTEM if key not in ("title", of, own) and entry[key] != usual[key]]:
+        raise ValueError(f"{where}: {of}={entry[of]!r} is a system that is there, so {', '.join(others)} cannot be set")
 
 
 def claim_of(text: str, config: ml_collections.ConfigDict) -> Claim:
@@ -312,6 +311,8 @@ def claim_of(text: str, config: ml_collections.ConfigDict) -> Claim:
     if not found:
         raise ValueError(f"claims: {text!r}: expected 'A ahead of B on TASK [under NOISE] [by POINTS]'")
     a, b, task, noise, points = found.groups()
+    if a == b:
+        raise ValueError(f"claims: {text!r}: a system is not ahead of itself")
     ranked = [name for name, entry in config.systems.items() if entry.behind or entry.ranked]
     for one in (a, b):
         if one not in ranked:
@@ -326,17 +327,19 @@ def claim_of(text: str, config: ml_collections.ConfigDict) -> Claim:
     return Claim(text, a, b, task, spec, float(points or 0))
 
 
-def changes(old: JsonObject, new: JsonObject) -> list[str]:
+def changes(old: JsonObject, new: JsonObject, begun: Callable[[str, str], bool] = lambda *_: True) -> list[str]:
     """Returns what differs between the config of a workdir and another one, but for what may be added or changed.
 
     Args:
       old, new: configs as dicts, `old` read from JSON, where tuples are lists.
+      begun: says of "systems" or "tasks" and a name there whether anything is kept of it; what is not may change.
     """
+    fresh = [f"{section}.{name}." for section in _SECTIONS for name in old[section] if not begun(section, name)]
     before = dict(_leaves(old))
     after = dict(_leaves(new))
     found = []
     for name, value in before.items():
-        if name in _MAY_CHANGE or (name in after and _TITLE.fullmatch(name)):
+        if name in _MAY_CHANGE or name.startswith(tuple(fresh)) or (name in after and _TITLE.fullmatch(name)):
             continue
         now = after.get(name)
         grown = name in _MAY_GROW and isinstance(now, list) and isinstance(value, list) and set(value) <= set(now)

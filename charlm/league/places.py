@@ -53,3 +53,12 @@ class Places(NamedTuple):
     def measured(self, task: str, system: str, seed: int) -> Path:
         """The robustness report of a fine-tuned model."""
         return self.root / "measured" / task / system / f"seed_{seed}"
+
+    def begun(self, section: str, name: str) -> bool:
+        """Says whether anything is kept of an entry of "systems" or "tasks"."""
+        if section == "systems":
+            kept = [self.budget(name), self.model(name), self.subwords(name)]
+            kept += [path for kind in ("tuned", "measured") for path in self.root.glob(f"{kind}/*/{name}")]
+        else:
+            kept = [self.parts(name), self.root / "tuned" / name, self.root / "measured" / name]
+        return any(path.exists() for path in kept)

@@ -24,6 +24,8 @@ RANKS = (
     "paired difference above 0; systems that cannot be told apart from the best share rank 1."
 )
 
+_BORROWED = {"same": "same as", "start": "starts from", "behind": "is", "defence": "behind"}
+
 
 def sections_of(results: JsonObject) -> list[Section]:
     """Returns the sections of the report; those without any figure are left out.
@@ -133,20 +135,23 @@ def _how(view: View) -> Section:
         f"fine-tuning has the seeds {', '.join(map(str, config['tuning']['seeds']))}; each noise is drawn "
         f"{config['robustness']['draws']} times."
     )
-    said = tuning if view.results["tasks"] else "nothing is fine-tuned."
+    said = tuning if config["tasks"] else "nothing is fine-tuned."
     start = f"charlm {view.results['charlm']}. Every system {budget} times its share, of {text}; {said}"
     blocks: list[Block] = [start]
-    settings = [
-        f"{name}: {entry['config']} {' '.join(entry['set'])}".rstrip()
-        for section in ("systems", "tasks")
-        for name, entry in config[section].items()
-        if entry["config"]
-    ]
-    blocks.append(Folded("Configs and settings", settings))
+    entries = [(name, entry) for section in ("systems", "tasks") for name, entry in sorted(config[section].items())]
+    blocks.append(Folded("Configs and settings", [_settings(name, entry) for name, entry in entries]))
     events = [_event(one) for one in view.results["events"]]
     again = sum(bool(one.get("again")) for one in view.results["events"] if one["event"] == BEGIN)
     blocks.append(Folded(f"Log of {len(events)} events: {again} jobs went on after a stop", events))
     return Section("How it was made", blocks)
+
+
+def _settings(name: str, entry: JsonObject) -> str:
+    """Returns what a system or a task is made of: "b: same as a; in fine-tuning data.noise=swap:0.1"."""
+    borrowed = [f"{word} {entry[key]}" for key, word in _BORROWED.items() if entry.get(key)]
+    own = " ".join([entry["config"], *entry["set"]]).strip()
+    tuned = " ".join(["in fine-tuning", *entry["tune"]]) if entry.get("tune") else ""
+    return f"{name}: {'; '.join(part for part in (', '.join(borrowed), own, tuned) if part)}"
 
 
 def _event(one: JsonObject) -> str:

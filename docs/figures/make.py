@@ -1,8 +1,8 @@
 """Draws the figures of README and documentation: python docs/figures/make.py
 
-The numbers are read from the tables of docs/benchmarks.md, so a figure shows what the tables say, and answers from
-answers.json, which answers.py writes. Open it to add a figure. Needs the extra [eval], for matplotlib; it writes SVG
-files beside this script, the same bytes each time.
+The numbers are read from the tables of docs/benchmarks.md, so a figure shows what the tables say, answers from
+answers.json, which answers.py writes, and the league from the results that `charlm league` has written. Open it to add
+a figure. Needs the extra [eval], for matplotlib; it writes SVG files beside this script, the same bytes each time.
 """
 
 import json
@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE.parent / "benchmarks.md"
+LEAGUE = HERE.parent / "league" / "evening.json"
 INK, PAPER, GRID = "#24292f", "#ffffff", "#d0d7de"
 HLM, BERT = "#0b6e4f", "#b7591b"
 LEAD, LOSS = "#4a90c8", "#e07b39"  # of the report's heat maps
@@ -206,6 +207,44 @@ def search() -> None:
     save(figure, "search")
 
 
+def league() -> None:
+    """Draws a league: the mean scores of its systems, clean and under noise; below, what each learned by words read."""
+    found = json.loads(LEAGUE.read_text(encoding="utf-8"))
+    titles = {one["name"]: one["title"] for one in found["systems"]}
+    means = {(one["system"], one["noise"]): one for one in found["scores"] if one["task"] is None}
+    names = sorted({name for name, _ in means}, key=lambda name: means[name, "noise"]["value"])
+    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 8), height_ratios=(10, 9), facecolor=PAPER)
+    for row, name in enumerate(names):
+        clean, noisy = (means[name, noise] for noise in ("", "noise"))
+        above.plot([100 * clean["value"], 100 * noisy["value"]], [row, row], color=GRID, linewidth=3, zorder=1)
+        for one, shift, color, marker, label in (
+            (clean, 0.12, BERT, "s", "clean"), (noisy, -0.12, HLM, "o", "under noise, the mean over all kinds"),
+        ):  # fmt: skip
+            low, value, high = (100 * one[key] for key in ("low", "value", "high"))
+            above.plot([low, high], [row + shift, row + shift], color=color, linewidth=1, zorder=2)
+            above.scatter([value], [row], color=color, marker=marker, s=24, zorder=3, label=None if row else label)
+    above.set_yticks(range(len(names)), [titles[name] for name in names])
+    above.tick_params(left=False)
+    above.set_xlabel("mean score over all tasks, in hundredths; thin lines: 95 % intervals")
+    above.spines[["top", "right", "left"]].set_visible(False)
+    above.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    for place, one in enumerate(found["course"]):
+        known = [at for at in one["evaluations"] if at["bits_per_char"] is not None and at["words"]]
+        words, bits = [at["words"] / 1e6 for at in known], [at["bits_per_char"] for at in known]
+        if known:
+            style = {"marker": "osv^D<>P"[place % 8], "color": f"C{place}", "markersize": 4}
+            below.plot(words, bits, label=titles[one["system"]], **style)
+    below.set_xlabel("million words read, with those of what a system starts from")
+    below.set_ylabel("bits a masked character, held out")
+    below.spines[["top", "right"]].set_visible(False)
+    below.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    for axes in (above, below):
+        axes.grid(axis="x", color=GRID, linewidth=0.5)
+    below.grid(axis="y", color=GRID, linewidth=0.5)
+    figure.tight_layout()
+    save(figure, "league")
+
+
 def save(figure: plt.Figure, name: str) -> None:
     """Writes a figure as SVG without a date, so that equal figures are equal files."""
     figure.savefig(HERE / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
@@ -219,3 +258,4 @@ if __name__ == "__main__":
     answers()
     report()
     search()
+    league()

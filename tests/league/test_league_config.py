@@ -8,6 +8,7 @@ import re
 import pytest
 
 from charlm.config import CARRIED, flatten, load_config_file
+from charlm.league.__main__ import main
 from charlm.league.config import (
     add_system,
     add_task,
@@ -17,6 +18,8 @@ from charlm.league.config import (
     resolved,
     set_key,
 )
+from charlm.league.places import Places
+from charlm.league.spending import budgets_of
 
 
 def league(**systems):
@@ -86,14 +89,37 @@ def test_folder_noise_and_configs_are_resolved():
         (lambda c: c.systems.b.update(start="b"), "starts, by way of others, from itself"),
         (lambda c: c.systems.b.update(defence="nfkc"), "systems.b: behind and defence belong together"),
         (lambda c: c.systems.b.update(subwords="bpe"), "systems.b.subwords='bpe' is neither wordpiece nor bytes:KIND"),
-        (lambda c: c.systems.b.update(set=("lr",)), "systems.b: 'lr': expected key=value"),
+        (lambda c: c.systems.b.update(set=("lr",)), "systems.b.set: 'lr': expected key=value"),
+        (
+            lambda c: c.systems.b.update(set=("model.hiden=8",)),
+            "unknown config key model.hiden; did you mean model.hidden?",
+        ),
+        (lambda c: c.systems.b.update(set=("data.train=x",)), "'data.train=x': the league sets data.train itself"),
+        (lambda c: c.systems.b.update(set=("model.norm=batch",)), "'model.norm=batch': expected one of "),
+        (
+            lambda c: c.systems.b.update(tune=("data.nois=swap",)),
+            "unknown config key data.nois; did you mean data.noise?",
+        ),
+        (lambda c: c.systems.b.update(tune=("seed=0",)), "systems.b.tune: 'seed=0': the league sets seed itself"),
+        (lambda c: c.systems.b.update(tune=("model.mode=full",)), "'model.mode=full': HLM has no model.mode"),
+        (lambda c: c.tasks.pos.update(set=("init_from=x",)), "tasks.pos.set: 'init_from=x': the league sets init_from"),
         (lambda c: c.systems.a.update(ranked=False), "systems.a+nfkc.behind='a' is not ranked"),
         (lambda c: add_system(c, "c", same="a+nfkc", tune=("k=v",)), "systems.c.same='a+nfkc' is no trained system"),
-        (lambda c: add_system(c, "c", same="a"), "systems.c: same='a' needs settings of fine-tuning (tune)"),
+        (lambda c: add_system(c, "c", same="c", tune=("k=v",)), "systems.c.same='c' is no trained system"),
+        (lambda c: add_system(c, "c", same="a"), "systems.c: same and tune belong together"),
         (
             lambda c: add_system(c, "c", same="a", tune=("k=v",), share=0.5, config="x"),
-            "systems.c: same='a' is a model that is there, so config, share cannot be set",
+            "systems.c: same='a' is a system that is there, so config, share cannot be set",
         ),
+        (
+            lambda c: add_system(c, "c", same="a", tune=("k=v",), ranked=False),
+            "systems.c: same='a' is a system that is there, so ranked cannot be set",
+        ),
+        (
+            lambda c: c.systems["a+nfkc"].update(tune=("k=v",)),
+            "systems.a+nfkc: behind='a' is a system that is there, so tune cannot be set",
+        ),
+        (lambda c: c.update(claims=("a ahead of a on pos",)), "a system is not ahead of itself"),
         (lambda c: c.robustness.update(noise=("keybord",)), "did you mean keyboard?"),
         (lambda c: c.robustness.update(noise=("misspelling",)), "needs a list: robustness.misspellings names none"),
         (lambda c: c.update(claims=("a is ahead of b",)), "expected 'A ahead of B on TASK [under NOISE] [by POINTS]'"),
@@ -158,6 +184,24 @@ def test_a_workdir_from_before_there_was_a_key_goes_on():
     ]
 
 
+def test_what_nothing_is_kept_of_may_change(tmp_path):
+    before, after, places = stored(league()), stored(league()), Places(tmp_path)
+    after["systems"]["b"]["share"] = 0.5
+    del after["tasks"]["pos"]
+    assert changes(before, after, places.begun) == []
+    (tmp_path / "measured" / "topic" / "b").mkdir(parents=True)
+    assert changes(before, after, places.begun) == [f"systems.b.share is 0.5, there {before['systems']['b']['share']}"]
+    places.parts("pos").mkdir(parents=True)
+    assert changes(before, after, places.begun)[1:] == ["tasks.pos is gone"]
+
+
+def test_curves_have_one_system_each_on_several_shares():
+    config = load_config_file(f"{CARRIED / 'league.py'}:curves")
+    set_key(config, "data.folder=data")
+    names = [[f"{system}{share}" for share in ("-quarter", "-half", "", "-double")] for system in ("bert", "hlm")]
+    assert budgets_of(resolved(config)) == names
+
+
 def test_an_unknown_key_of_a_system_is_named():
     with pytest.raises(ValueError, match=re.escape("systems.c: no key 'strat'; did you mean start?")):
         add_system(get_config(), "c", strat="a")
@@ -209,3 +253,24 @@ def test_any_other_change_is_named(change, told):
     with now.unlocked():
         change(now)
     assert changes(stored(league()), stored(now)) == told
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [([], "holds no league"), (["--only", "tune/*"], "--report and --only: a report is of all jobs")],
+)
+def test_a_report_needs_a_league_and_is_whole(tmp_path, capsys, more, told):
+    line = ["league:tiny", "--set", "data.folder=x", "--workdir", str(tmp_path / "none"), "--report", *more]
+    assert main(line) == 1
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_workdir_of_another_league_tells_a_few_differences(tmp_path, capsys):
+    other = stored(league())
+    (tmp_path / "league.json").write_text(json.dumps(other))
+    assert main(["league:tiny", "--set", "data.folder=x", "--workdir", str(tmp_path), "--dry-run"]) == 1
+    told = capsys.readouterr().err
+    assert "holds a league of another config: " in told
+    assert re.search(r"; and \d+ more; choose another --workdir", told)
+    assert len(told) < 1000

@@ -43,7 +43,12 @@ def results(**changed):
         "config": {
             "budget": {"words": 1000}, "corpora": {"train": ["builtin"], "splitter": "rules"},
             "tuning": {"seeds": [0]}, "robustness": {"draws": 1},
-            "systems": {"a": {"config": "x.py", "set": ["k=v"]}}, "tasks": {},
+            "systems": {
+                "a": {"config": "x.py", "set": ["k=v"]},
+                "c": {"config": "", "set": [], "same": "a", "tune": ["data.noise=swap:0.1"]},
+                "a+nfkc": {"config": "", "set": [], "behind": "a", "defence": "nfkc", "tune": []},
+            },
+            "tasks": {"pos": {"config": "tag.py", "set": []}},
         },
         "systems": [{"name": name, "title": name.upper(), **plain, **trained} for name in ("a", "b")],
         "tasks": [{"name": n, "title": n.title(), "metric": "f1", "examples": 7} for n in ("pos", "topic")],
@@ -78,6 +83,9 @@ def test_both_say_the_figures(written):
         assert "a ahead of b on all" in plain
         assert "not measured" in plain
         assert "1 jobs went on after a stop" in plain
+        assert "a: x.py k=v" in plain
+        assert "c: same as a; in fine-tuning data.noise=swap:0.1" in plain
+        assert "a+nfkc: is a, behind nfkc" in plain
         assert "\u202e" not in text
 
 

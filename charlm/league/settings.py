@@ -1,0 +1,71 @@
+"""Checks the settings of a league's systems and tasks before anything is trained, so that no typo shows up hours later.
+
+Open it to refuse another setting early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ml_collections
+
+from charlm.config import finetuning, load_config_file, pretraining, unknown_key
+from charlm.core.keys import Key
+from charlm.families.family import Family, families, family, model_options
+
+# Keys that the league sets itself: with others, a system would not be what the report says.
+_PRE_TRAINING = ("init_from", "data.train", "data.heldout", "data.heldout_fraction")
+_TUNING = ("init_from", "seed", "seeds", "data.train", "data.dev", "data.test", "data.folds")
+
+
+def check_settings(systems: ml_collections.ConfigDict, tasks: ml_collections.ConfigDict) -> None:
+    """Checks that every setting is a key of the config that it is for, and that its system's family has that key.
+
+    Args:
+      systems, tasks: sections of a league's config in which paths of config files are found.
+
+    Raises:
+      ValueError: a key is unknown, the league's own, or another family's, or a value is not among the key's choices.
+    """
+    of_task = {name: load_config_file(entry.config) for name, entry in tasks.items()}
+    for name, entry in tasks.items():
+        _check_tuning(f"tasks.{name}.set", entry["set"], of_task[name], None)
+    for name, entry in systems.items():
+        if entry.behind:
+            continue
+        config = load_config_file(systems[entry.same or name].config)
+        found = pretraining.keys_of(config.family)
+        for setting in entry["set"]:
+            _check(f"systems.{name}.set", setting, found, _PRE_TRAINING, config)
+        for task in of_task.values():
+            _check_tuning(f"systems.{name}.tune", entry.tune, task, family(config.family))
+
+
+def _check_tuning(
+    where: str, settings: Sequence[str], config: ml_collections.ConfigDict, reader: Family | None
+) -> None:
+    """Checks settings of fine-tuning; `reader` is the family that is fine-tuned, None: any."""
+    keys = finetuning.keys_of(config) | dict(finetuning.task_keys(config.task))
+    every, own = model_options(families()), reader.options if reader else {}
+    for setting in settings:
+        name = _check(where, setting, keys, _TUNING, config)
+        option = name.removeprefix("model.")
+        if reader and option != name and option in every and option not in own:
+            raise ValueError(f"{where}: {setting!r}: {reader.title} has no {name}")
+
+
+def _check(
+    where: str, setting: str, keys: Mapping[str, Key], owned: Sequence[str], config: ml_collections.ConfigDict
+) -> str:
+    """Returns the name of the key of a setting."""
+    name, equals, value = setting.partition("=")
+    if not equals:
+        raise ValueError(f"{where}: {setting!r}: expected key=value")
+    if name in owned:
+        raise ValueError(f"{where}: {setting!r}: the league sets {name} itself")
+    if name not in keys:
+        raise ValueError(f"{where}: {setting!r}: {unknown_key(name, config)}")
+    choices = keys[name].choices
+    if choices and value not in map(str, choices):
+        raise ValueError(f"{where}: {setting!r}: expected one of {', '.join(map(str, choices))}")
+    return name
