@@ -166,7 +166,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
     tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
-    _tasks(config, tuning, epochs=3, pos=2, coinages=10)
+    _tasks(config, tuning, epochs=3, pos=1, coinages=10)
     for task in ("disease", "entities", "inference", "answers"):
         del config.tasks[task]
     config.tasks["emotions"].train, config.tasks["emotions"].measure = ("{folder}/cls/goemotions_dev.tsv.gz",), ()
@@ -316,7 +316,10 @@ def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: i
     add_task(
         config, "coinages", title="Kinds of new words, alone (NYTWIT)", config="classify",
         train=("{folder}/nytwit/nytwit_v1-1_folds0-7.tsv",), measure_every=3,
-        set=("data.text=Word", "data.label=Category", "data.skip_labels=filtered", *settings("coinages")),
+        set=(
+            "data.text=Word", "data.label=Category", "data.skip_labels=filtered", *settings("coinages"),
+            "train.patience=0",  # so few words are set aside to choose the epoch by that they would end it by chance
+        ),
     )  # fmt: skip
     pairs = ("data.label=0", "data.text=1", "data.pair=2", "data.header=no")
     add_task(

@@ -212,13 +212,14 @@ def league() -> None:
     found = json.loads(LEAGUE.read_text(encoding="utf-8"))
     titles = {one["name"]: one["title"] for one in found["systems"]}
     means = {(one["system"], one["noise"]): one for one in found["scores"] if one["task"] is None}
-    names = sorted({name for name, _ in means}, key=lambda name: means[name, "noise"]["value"])
+    whole = {name for name, _ in means if {(name, ""), (name, "noise")} <= means.keys()}
+    names = sorted(whole, key=lambda name: means[name, "noise"]["value"])
     figure, (above, below) = plt.subplots(2, 1, figsize=(8, 8), height_ratios=(10, 9), facecolor=PAPER)
     for row, name in enumerate(names):
         clean, noisy = (means[name, noise] for noise in ("", "noise"))
         above.plot([100 * clean["value"], 100 * noisy["value"]], [row, row], color=GRID, linewidth=3, zorder=1)
         for one, shift, color, marker, label in (
-            (clean, 0.12, BERT, "s", "clean"), (noisy, -0.12, HLM, "o", "under noise, the mean over all kinds"),
+            (clean, 0.12, LEAD, "s", "clean"), (noisy, -0.12, LOSS, "o", "under noise, the mean over all kinds"),
         ):  # fmt: skip
             low, value, high = (100 * one[key] for key in ("low", "value", "high"))
             above.plot([low, high], [row + shift, row + shift], color=color, linewidth=1, zorder=2)
