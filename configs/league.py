@@ -173,6 +173,10 @@ def evening(config: ml_collections.ConfigDict) -> None:
     config.robustness.noise = (
         "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
     )  # fmt: skip
+    # Its tasks ask for different things: emotions for telling words, parts of speech for endings and the words around.
+    of_all = [text for text in _CLAIMS if " on all" in text]
+    of_each = [text.replace(" on all", f" on {task}") for task in ("pos", "emotions") for text in of_all]
+    config.claims = (*_CLAIMS, *of_each)
 
 
 def curves(config: ml_collections.ConfigDict) -> None:
