@@ -360,8 +360,8 @@ def asks_by_attribute(module: str, text: str) -> list[str]:
 
 # Functions that take a family's name: they look it up in the table, or write it.
 TAKE_FAMILY = {
-    "family", "converter_of", "family_named", "keys_of", "_of", "pretraining.measured", "pretraining.resumable",
-    "pretraining.unstated", "count", "log.info", "str",
+    "family", "converter_of", "family_named", "keys_of", "_of", "pretraining.keys_of", "pretraining.measured",
+    "pretraining.resumable", "pretraining.unstated", "count", "log.info", "str",
 }  # fmt: skip
 
 
