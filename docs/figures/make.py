@@ -208,13 +208,15 @@ def search() -> None:
 
 
 def league() -> None:
-    """Draws a league: the mean scores of its systems, clean and under noise; below, what each learned by words read."""
+    """Draws a league: the mean scores of its systems, clean and under noise; below, what each learned by its cost."""
     found = json.loads(LEAGUE.read_text(encoding="utf-8"))
     titles = {one["name"]: one["title"] for one in found["systems"]}
     means = {(one["system"], one["noise"]): one for one in found["scores"] if one["task"] is None}
     whole = {name for name, _ in means if {(name, ""), (name, "noise")} <= means.keys()}
     names = sorted(whole, key=lambda name: means[name, "noise"]["value"])
-    figure, (above, below) = plt.subplots(2, 1, figsize=(8, 8), height_ratios=(10, 9), facecolor=PAPER)
+    figure = plt.figure(figsize=(8, 8.4), facecolor=PAPER)
+    cells = figure.add_gridspec(2, 2, height_ratios=(11, 9))
+    above, by_words, by_flops = (figure.add_subplot(cell) for cell in (cells[0, :], cells[1, 0], cells[1, 1]))
     for row, name in enumerate(names):
         clean, noisy = (means[name, noise] for noise in ("", "noise"))
         above.plot([100 * clean["value"], 100 * noisy["value"]], [row, row], color=GRID, linewidth=3, zorder=1)
@@ -229,20 +231,21 @@ def league() -> None:
     above.set_xlabel("mean score over all tasks, in hundredths; thin lines: 95 % intervals")
     above.spines[["top", "right", "left"]].set_visible(False)
     above.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
-    for place, one in enumerate(found["course"]):
-        known = [at for at in one["evaluations"] if at["bits_per_char"] is not None and at["words"]]
-        words, bits = [at["words"] / 1e6 for at in known], [at["bits_per_char"] for at in known]
-        if known:
-            style = {"marker": "osv^D<>P"[place % 8], "color": f"C{place}", "markersize": 4}
-            below.plot(words, bits, label=titles[one["system"]], **style)
-    below.set_xlabel("million words read, with those of what a system starts from")
-    below.set_ylabel("bits a masked character, held out")
-    below.spines[["top", "right"]].set_visible(False)
-    below.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    for axes in (above, below):
-        axes.grid(axis="x", color=GRID, linewidth=0.5)
-    below.grid(axis="y", color=GRID, linewidth=0.5)
-    figure.tight_layout()
+    for axes, cost, unit in ((by_words, "words", 1e6), (by_flops, "flops", 1e12)):
+        for place, one in enumerate(found["course"]):
+            known = [at for at in one["evaluations"] if at["bits_per_char"] is not None and at["words"]]
+            if known:
+                at, bits = [point[cost] / unit for point in known], [point["bits_per_char"] for point in known]
+                style = {"marker": "osv^D<>P"[place % 8], "color": f"C{place}", "markersize": 4}
+                axes.plot(at, bits, label=titles[one["system"]], **style)
+        axes.spines[["top", "right"]].set_visible(False)
+    by_words.set_xlabel("million words read")
+    by_flops.set_xlabel("TFLOP (useful operations)")
+    by_words.set_ylabel("bits a masked character, held out")
+    for axes, grid in ((above, "x"), (by_words, "both"), (by_flops, "both")):
+        axes.grid(axis=grid, color=GRID, linewidth=0.5)
+    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.legend(*by_words.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3)
     save(figure, "league")
 
 
