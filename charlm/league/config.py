@@ -332,9 +332,15 @@ def changes(old: JsonObject, new: JsonObject, begun: Callable[[str, str], bool] 
 
     Args:
       old, new: configs as dicts, `old` read from JSON, where tuples are lists.
-      begun: says of "systems" or "tasks" and a name there whether anything is kept of it; what is not may change.
+      begun: says of "systems" or "tasks" and a name there whether anything is kept of it. If nothing is, of what starts
+        from it neither, it may change.
     """
-    fresh = [f"{section}.{name}." for section in _SECTIONS for name in old[section] if not begun(section, name)]
+    fresh = [f"tasks.{name}." for name in old["tasks"] if not begun("tasks", name)]
+    fresh += [
+        f"systems.{name}."
+        for name in old["systems"]
+        if not any(begun("systems", one) for one in (name, *_starting_from(name, old["systems"])))
+    ]
     before = dict(_leaves(old))
     after = dict(_leaves(new))
     found = []
@@ -364,6 +370,14 @@ def _without_parts(found: Sequence[str]) -> list[str]:
         whole = name.split(".")[0] in _SECTIONS and line.endswith(" is gone")
         kept[f"{'.'.join(name.split('.')[:2])} is gone" if whole else line] = None
     return list(kept)
+
+
+def _starting_from(name: str, systems: Mapping[str, JsonObject]) -> Iterator[str]:
+    """Yields the systems whose models come of that of another one."""
+    for one, entry in systems.items():
+        if name in (entry.get("start"), entry.get("same")):
+            yield one
+            yield from _starting_from(one, systems)
 
 
 def _key_of(name: str) -> Key | None:

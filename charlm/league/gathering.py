@@ -100,7 +100,10 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
 def _rows(
     config: ml_collections.ConfigDict, places: Places, task: str
 ) -> tuple[dict[str, dict[str, list[np.ndarray]]], Metric | None, str]:
-    """Returns the sums of a task by system and condition, one for each seed, its metric, and the metric's name."""
+    """Returns the sums of a task by system and condition, one for each seed, its metric, and the metric's name.
+
+    The metric is None, and there are no sums, if no system is measured with every seed.
+    """
     rows: dict[str, dict[str, list[np.ndarray]]] = {}
     metric, named = None, ""
     for system in ranked(config):
@@ -115,7 +118,10 @@ def _rows(
                     checkpoint = checkpoints.find(places.tuned(task, entry.behind or system, seed))
                     settings = from_settings(checkpoints.read_metadata(checkpoint)["task"])
                     metric, named = metric_of(settings, one.kind), settings.metric
-    return rows, metric, named
+    every = len(config.tuning.seeds)  # a system of fewer runs than the others is left out until it has them all
+    full = {name: {at: runs for at, runs in own.items() if len(runs) == every} for name, own in rows.items()}
+    rows = {name: own for name, own in full.items() if own}
+    return rows, metric if rows else None, named
 
 
 def _sums(folder: Path, defence: str) -> list[Sums]:

@@ -195,6 +195,17 @@ def test_what_nothing_is_kept_of_may_change(tmp_path):
     assert changes(before, after, places.begun)[1:] == ["tasks.pos is gone"]
 
 
+def test_a_start_may_not_change_below_what_came_of_it(tmp_path):
+    config = league()
+    add_system(config, "later", config="charbert_base:tiny", start="a", share=0.5)
+    add_system(config, "noisy", same="later", tune=("data.noise=swap:0.1",))
+    before, after, places = stored(config), stored(config), Places(tmp_path)
+    after["systems"]["a"]["set"] = ["optim.learning_rate=1e-3"]
+    assert changes(before, after, places.begun) == []
+    (tmp_path / "tuned" / "pos" / "noisy").mkdir(parents=True)
+    assert changes(before, after, places.begun)[0].startswith("systems.a.set is ")
+
+
 def test_curves_have_one_system_each_on_several_shares():
     config = load_config_file(f"{CARRIED / 'league.py'}:curves")
     set_key(config, "data.folder=data")
