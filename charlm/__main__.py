@@ -83,6 +83,12 @@ COMMANDS = {
         "search index docs.txt --model all-MiniLM-L6-v2 --output runs/index",
         then="charlm retrieve measures what typos cost search; charlm search query asks an index",
     ),
+    "cloze": Command(
+        "charlm.evaluate_cloze.__main__",
+        "measure how well pre-trained models guess words among typos",
+        "cloze --models runs/hlm runs/bert --data heldout.txt --out runs/cloze",
+        then="open report.html in a browser; --defence symspell measures a speller in front",
+    ),
     "retrieve": Command(
         "charlm.evaluate_retrieval.__main__",
         "measure what typos cost search by vectors",

@@ -50,10 +50,13 @@ ROOMS = {
     "shorthand": "config core.help_text core.nearest",
     "models": "config core families.family",
     "export": "convert core families finetune.model tasks text.speller.files",
-    "ship": "convert core families text.wordlist training.goodput",
+    "ship": "convert core families text.noise.levels text.wordlist training.goodput",
     "doctor": "core",
     "search": "api.model convert core data families text.noise.keyboards text.speller",
     "evaluate_retrieval": "api.model core data metrics robustness.render search text wordrec.defences",
+    "evaluate_cloze": (
+        "api.model core data families.corrections metrics robustness.render search.vectors text wordrec.defences"
+    ),
     "evaluate_spelling": "convert.files core data families metrics text wordrec.defences",
     "api": "config convert.heads core families finetune robustness shorthand show tasks.rows tasks.table text.noise",
     "cli": "config core families tasks.table text.noise",
@@ -501,7 +504,11 @@ def at_once(text: str) -> list[ast.Import | ast.ImportFrom]:
 
 def is_used_from_below(found: Import) -> bool:
     """Whether somebody imports the rooms that nothing stands on but what users call."""
-    above = ("api", "league", "evaluate_retrieval", "") if found.target.startswith("charlm.robustness") else ()
+    above = (
+        ("api", "league", "evaluate_retrieval", "evaluate_cloze", "")
+        if found.target.startswith("charlm.robustness")
+        else ()
+    )
     tops = ("robustness", "benchmark")
     return any(room(found.target) == top != room(found.module) for top in tops) and room(found.module) not in above
 

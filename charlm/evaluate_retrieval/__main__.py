@@ -34,16 +34,15 @@ from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
 from charlm.evaluate_retrieval.data import read_squad_index, write_beir
 from charlm.evaluate_retrieval.settings import (
-    ALL,
     COLUMNS,
     INTENT_SCORES,
     RIVALS,
     SCORES,
     SPLIT,
     RetrievalSettings,
-    planned,
 )
 from charlm.text.noise import KINDS
+from charlm.text.noise.levels import ALL, planned
 
 log = logging.getLogger("charlm")
 
@@ -108,7 +107,7 @@ def _run(options: JsonObject) -> int:
     texts = ("split", "text", "label", "defence", "query_prompt", "document_prompt", "metric", "command")
     check_options(options, texts=texts, needed=("models", "out"), stored=("models", "documents"))
     settings = RetrievalSettings(**options)
-    planned(settings)  # check the noises before the models, which load slowly
+    planned(settings.noise, settings.misspellings)  # check the noises before the models, which load slowly
     from charlm.evaluate_retrieval.measure import measure  # imported late, so that --help needs no JAX
     from charlm.evaluate_retrieval.report import write_report
 

@@ -6,7 +6,6 @@ search is exact: one product of the queries' vectors and the documents', or the 
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,16 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.api.model import Model, load
-from charlm.core.durable import replacing
+from charlm.core.kept_rows import kept_rows
 from charlm.core.types import JsonObject
 from charlm.evaluate_retrieval.data import RetrievalData, read_beir, read_squad_index
 from charlm.evaluate_retrieval.intents import centroids, read_intents
-from charlm.evaluate_retrieval.settings import RIVALS, WITH_WORDS, Level, RetrievalSettings, planned
-from charlm.metrics import paired_bootstrap, per_query_retrieval, score_of
+from charlm.evaluate_retrieval.settings import RIVALS, WITH_WORDS, RetrievalSettings
+from charlm.metrics import per_query_retrieval, score_of
 from charlm.metrics.compare import Metric
+from charlm.metrics.systems import Measured, comparisons_of, differing, in_turn, scores_of
 from charlm.search.vectors import digest_of, identity, vectors_of
 from charlm.text.defences import Defence, defence_of, parsed
 from charlm.text.noise import Noiser
+from charlm.text.noise.levels import Level, planned
 from charlm.text.noise.misspellings import Misspellings
 
 log = logging.getLogger("charlm")
@@ -57,13 +58,6 @@ class System(NamedTuple):
     key: str
 
 
-class Measured(NamedTuple):
-    """The rows of every system under every noise, each the mean over seeds, and those of each seed."""
-
-    rows: dict[tuple[str, str], np.ndarray]
-    by_seed: dict[tuple[str, str], list[np.ndarray]]
-
-
 def measure(settings: RetrievalSettings) -> JsonObject:
     """Returns all numbers of a report, see `charlm.evaluate_retrieval.report.write_report`.
 
@@ -71,7 +65,7 @@ def measure(settings: RetrievalSettings) -> JsonObject:
       ValueError: a setting, a file or a model is wrong.
       OSError: the folder of the report or the cache of vectors cannot be written.
     """
-    levels, notes = planned(settings)
+    levels, notes = planned(settings.noise, settings.misspellings)
     data = _read(settings).some(settings.queries, settings.query_seed)
     log.info("%d documents, %d queries", len(data.documents), len(data.queries))
     bench = Bench(settings, data)
@@ -88,8 +82,8 @@ def measure(settings: RetrievalSettings) -> JsonObject:
             for one in bench.systems
         ],
         "noise": [level.name for level in levels],
-        "scores": list(_scores(settings, measured)),
-        "comparisons": list(_comparisons(settings, [one.name for one in bench.systems], levels, measured)),
+        "scores": list(scores_of(measured, {n: _metric(settings, n) for n in settings.scores}, settings.samples)),
+        "comparisons": list(comparisons_of(measured, _metric(settings, settings.metric), settings.samples)),
         "shown": bench.shown(levels, measured),
         "notes": notes,
     }
@@ -183,29 +177,21 @@ class Bench:
                 sums_S = np.mean(by_seed[system.name, level.name], axis=0).sum(axis=0)
                 (value,) = _metric(self._settings, self._settings.metric)(sums_S[None])
                 log.info("%s, %s: %s %.3f", level.name, system.name, self._settings.metric, value)
-        return Measured({key: np.mean(rows, axis=0) for key, rows in by_seed.items()}, by_seed)
+        return Measured.of_seeds(by_seed)
 
     def _rows(self, system: System, texts: Sequence[str]) -> np.ndarray:
         """Returns a system's rows for queries as it reads them, from the folder of the report if they are there."""
         path = Path(self._settings.out) / "rows" / f"{digest_of([system.key, *texts])[:40]}.npy"
-        if path.is_file():
-            try:
-                rows = np.load(path, allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
-                log.warning("%s is damaged: it is measured again (%s)", path, error)
-            else:
-                if rows.shape == (len(texts), 5 + len(self._settings.recalls)):
-                    return rows
+        shape = (len(texts), 5 + len(self._settings.recalls))
+        return kept_rows(path, shape, lambda: self._ranked_rows(system, texts))
+
+    def _ranked_rows(self, system: System, texts: Sequence[str]) -> np.ndarray:
         vectors_QD = self.embed(system, texts)
         parts, recalls = [], self._settings.recalls
         for start in range(0, len(texts), _AT_A_TIME):
             part = slice(start, start + _AT_A_TIME)
             parts.append(per_query_retrieval(self._relevant[part], vectors_QD[part] @ system.ranked_KD.T, recalls))
-        rows = np.concatenate(parts)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.save(file, rows)
-        return rows
+        return np.concatenate(parts)
 
     def embed(self, system: System, texts: Sequence[str]) -> np.ndarray:
         """Returns the unit vectors of queries, float32 [Q, D]."""
@@ -217,24 +203,10 @@ class Bench:
         They are taken from the noises in turn, each time the next query, in the order of the data, on which the systems
         differ in whether a right document comes first. With one system it is the next one on which it fails.
         """
-        noisy = [level for level in levels if level.noise is not None]
-        left = {level.name: self._differing(level, measured) for level in noisy}
-        chosen: list[tuple[Level, int]] = []
-        taken: set[int] = set()
-        for level in itertools.cycle(noisy):
-            if len(chosen) == SHOWN or not any(left.values()):
-                break
-            found = next((q for q in left[level.name] if q not in taken), None)
-            left[level.name] = [] if found is None else [q for q in left[level.name] if q != found]
-            if found is not None:
-                chosen.append((level, found))
-                taken.add(found)
-        return [self._entry(level, q) for level, q in chosen]
-
-    def _differing(self, level: Level, measured: Measured) -> list[int]:
-        first = np.stack([measured.by_seed[one.name, level.name][0][:, 1] == 1 for one in self.systems])
-        differs = first.any(axis=0) != first.all(axis=0) if len(first) > 1 else ~first[0]
-        return np.flatnonzero(differs).tolist()
+        noisy = {level.name: level for level in levels if level.noise is not None}
+        firsts = {name: [measured.by_seed[one.name, name][0][:, 1] == 1 for one in self.systems] for name in noisy}
+        chosen = in_turn({name: differing(right) for name, right in firsts.items()}, SHOWN)
+        return [self._entry(noisy[name], q) for name, q in chosen]
 
     def _entry(self, level: Level, q: int) -> JsonObject:
         asked = self.asked(level, self._settings.first_seed)[q]
@@ -263,41 +235,3 @@ class Bench:
 def _metric(settings: RetrievalSettings, name: str) -> Metric:
     """Returns a score of the report as a function of sums of rows."""
     return score_of(_KIND, _OF_ROWS.get(name, name), recall_at=settings.recalls)
-
-
-def _scores(settings: RetrievalSettings, measured: Measured) -> Iterator[JsonObject]:
-    """Yields every score of every system under every noise with its interval, a bootstrap over queries."""
-    for (system, noise), rows in measured.rows.items():
-        nothing = rows * (np.arange(rows.shape[1]) == 0)  # a system without any right document
-        for name in settings.scores:
-            score = _metric(settings, name)
-            found = paired_bootstrap(rows, nothing, score, settings.samples)
-            of_seeds = [float(score(one.sum(axis=0)[None])[0]) for one in measured.by_seed[system, noise]]
-            yield {
-                "system": system,
-                "noise": noise,
-                "score": name,
-                "value": found.a,
-                "low": found.low,
-                "high": found.high,
-                "by_seed": of_seeds,
-            }
-
-
-def _comparisons(
-    settings: RetrievalSettings, systems: Sequence[str], levels: Sequence[Level], measured: Measured
-) -> Iterator[JsonObject]:
-    """Yields the difference of the main score of every two systems under every noise, on the same resamples."""
-    score = _metric(settings, settings.metric)
-    for level in levels:
-        for a, b in itertools.combinations(systems, 2):
-            rows = measured.rows[a, level.name], measured.rows[b, level.name]
-            found = paired_bootstrap(*rows, score, settings.samples)
-            yield {
-                "noise": level.name,
-                "a": a,
-                "b": b,
-                "difference": found.difference,
-                "low": found.low,
-                "high": found.high,
-            }

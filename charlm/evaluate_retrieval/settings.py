@@ -1,4 +1,4 @@
-"""The settings of a measurement of retrieval, and the noises and rivals that they lead to.
+"""The settings of a measurement of retrieval, and the rivals that only retrieval can have.
 
 Open it to add an option, or a spelling corrector that only retrieval can have.
 """
@@ -8,15 +8,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
 from charlm.core.types import JsonObject
 from charlm.text.defences import Defence, Entry, SymSpell, parsed, words_in
-from charlm.text.noise import KINDS, Noise
+from charlm.text.noise.levels import ALL
 from charlm.text.speller.defence import NoisyChannel
 from charlm.wordrec.defences import KNOWN
 
-ALL = "all"
 SPLIT = "test"
 RECALLS = (10, 100)  # the values of K of recall@K
 SCORES = ("ndcg@10", "mrr@10", "recall@10", "recall@100", "map")
@@ -145,33 +143,3 @@ class RetrievalSettings:
     def to_dict(self) -> JsonObject:
         """Returns the settings as a JSON-able dict."""
         return {name: list(x) if isinstance(x, tuple) else x for name, x in dataclasses.asdict(self).items()}
-
-
-class Level(NamedTuple):
-    """A noise as the report names it, and what draws it; None: clean text."""
-
-    name: str
-    noise: Noise | None
-
-
-def planned(settings: RetrievalSettings) -> tuple[list[Level], list[str]]:
-    """Returns clean text and every noise, and notes on kinds that are left out.
-
-    Raises:
-      ValueError: a noise does not exist, or needs a list of misspellings that is not given.
-    """
-    notes, found = [], {"clean": Level("clean", None)}
-    for spec in settings.noise:
-        if spec != ALL:
-            noise = Noise.parse(spec)
-            if KINDS[noise.kind].listed and not settings.misspellings:
-                raise ValueError(f"noise {spec!r} needs a list of misspellings: --misspellings FILE")
-            found[str(noise)] = Level(str(noise), noise)
-            continue
-        for name, kind in KINDS.usable():
-            if kind.listed and not settings.misspellings:
-                notes.append(f"{name} is not measured: no list of misspellings was given (--misspellings)")
-                continue
-            noise = Noise.parse(name)
-            found[str(noise)] = Level(str(noise), noise)
-    return list(found.values()), notes

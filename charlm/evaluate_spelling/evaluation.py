@@ -12,7 +12,8 @@ from pathlib import Path
 from charlm.core.reading import read_text
 from charlm.core.stores import here
 from charlm.core.types import JsonObject
-from charlm.evaluate_spelling.data import Example, misspelled, read_typos, sentences_of
+from charlm.data.sentences import sentences_of
+from charlm.evaluate_spelling.data import Example, misspelled, read_typos
 from charlm.evaluate_spelling.measure import Measured, differences, run, summary, warm
 from charlm.evaluate_spelling.report import shown_sentences, write_report
 from charlm.evaluate_spelling.rewritten import read_rewritten

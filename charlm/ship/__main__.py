@@ -5,11 +5,12 @@
         --report=runs/report/report.json
 
 The weights are rounded to bfloat16, or with --dtype=int8 to a quarter of float32's bytes; a loaded model computes with
-the float32 of them. The card is made from the files of the run, a report of charlm.robustness, and
-what only its maker knows, which --about names as JSON: "title" (one line), "license", "language" (a list), "limits" (a
-list of sentences), "corpora" ({file of the training data: {"name": ..., "license": ..., "url": ...}}; every file of the
-run has to be there), and if wanted "tags", "datasets" (names on the Hugging Face hub), "base_model" and "made": how it
-was made, if not by training, or by this run alone; "corpora" may then have files of the runs before it.
+the float32 of them. The card is made from the files of the run, a report of charlm.robustness or
+charlm.evaluate_retrieval (of a pre-trained model charlm.evaluate_cloze), and what only its maker knows, which --about
+names as JSON: "title" (one line), "license", "language" (a list), "limits" (a list of sentences), "corpora" ({file of
+the training data: {"name": ..., "license": ..., "url": ...}}; every file of the run has to be there), and if wanted
+"tags", "datasets" (names on the Hugging Face hub), "base_model" and "made": how it was made, if not by training, or by
+this run alone; "corpora" may then have files of the runs before it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         "--report",
         default="",
         metavar="FILE",
-        help="report.json of charlm.robustness or charlm.evaluate_retrieval, for the scores",
+        help="report.json of charlm.robustness, evaluate_retrieval or evaluate_cloze, for the scores",
     )
     add("--dtype", choices=PACKED, default=PACKED[0], help="what the weights are stored as (default: %(default)s)")
     add("--rest", default="", metavar="PACKAGE:FOLDER", help="leave out what the model of an installed package has")

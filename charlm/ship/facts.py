@@ -17,11 +17,11 @@ from charlm.core.metric_writer import METRICS_FILE, parse_line
 from charlm.core.nearest import did_you_mean
 from charlm.core.reading import read_object, read_text
 from charlm.core.types import Json, JsonObject
+from charlm.text.noise.levels import CLEAN
 from charlm.training.goodput import RunStart, account, read_starts
 
 RESULT_FILE = "result.json"  # of a fine-tuning run: the scores of its best epoch
 HELD_OUT = "heldout_"  # how the names of what pre-training measures on held-out text begin
-CLEAN = "clean"  # the noise of clean queries in a report on retrieval
 MAIN = ("bits_per_char", "loss")  # what tells most about a pre-trained model: the first of these that it has
 
 _WORDS, _TEXTS = "a text", "a list of texts"
@@ -150,14 +150,22 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
     """Returns `metric`, the name of the main score, and `scores`: metric, value, data and noise of each.
 
     Args:
-      report: `report.json` of a robustness report or of one on retrieval; "": what the run itself measured of this
-        step, if it did.
+      report: `report.json` of a robustness report, or of one on retrieval or on gaps; "": what the run itself measured
+        of this step, if it did. Below the scores of a cloze test stand those, too.
 
     Raises:
       ValueError: the report is damaged, or the model is not in it.
     """
     if report:
-        return _reported(checkpoint, report)
+        results = read_object(report)
+        known = _reported(checkpoint, report, results)
+        own = _of_run(checkpoint, metadata)["scores"] if "candidates" in results else []  # a cloze test
+        return known | {"scores": [*known["scores"], *own]}
+    return _of_run(checkpoint, metadata)
+
+
+def _of_run(checkpoint: Path, metadata: Mapping[str, Json]) -> JsonObject:
+    """Returns what the run itself measured of a checkpoint, in the form of `scores_of`."""
     found: dict[str, float] = {}
     data = ""
     if not checkpoint.name.isdigit():
@@ -179,11 +187,10 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
     return {"metric": main, "scores": scores}
 
 
-def _reported(checkpoint: Path, report: str) -> JsonObject:
+def _reported(checkpoint: Path, report: str, results: JsonObject) -> JsonObject:
     """Returns the scores of a model in a report, on clean text and under each noise."""
-    results = read_object(report)
-    retrieval = "systems" in results
-    listed, path = ("systems", "model") if retrieval else ("models", "path")
+    of_systems = "systems" in results  # those of `charlm.metrics.systems`
+    listed, path = ("systems", "model") if of_systems else ("models", "path")
     try:
         metric = results["metric"]
         plain = [one for one in results[listed] if not one["defence"]]
@@ -192,8 +199,8 @@ def _reported(checkpoint: Path, report: str) -> JsonObject:
         if len(own) != 1:
             raise ValueError(f"--report={report}: it measures {len(plain)} models, and not this one: {checkpoint}")
         name = own[0]["name"]
-        if retrieval:
-            return _retrieved(results, name, metric)
+        if of_systems:
+            return _of_system(results, name, metric)
         data = ", ".join(Path(path).name for path in results["settings"]["data"])
         scores = [(metric_, value, "") for metric_, value in results["clean"][name].items()]
         scores += [
@@ -203,7 +210,8 @@ def _reported(checkpoint: Path, report: str) -> JsonObject:
         ]
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
-            f"--report={report}: it is no report of charlm.robustness or charlm.evaluate_retrieval: {error!r}"
+            f"--report={report}: expected a report of charlm.robustness, charlm.evaluate_retrieval or "
+            f"charlm.evaluate_cloze: {error!r}"
         ) from error
     return {
         "metric": metric,
@@ -211,11 +219,12 @@ def _reported(checkpoint: Path, report: str) -> JsonObject:
     }
 
 
-def _retrieved(results: JsonObject, system: str, metric: str) -> JsonObject:
-    """Returns the scores of a system in a report on retrieval: all of them clean, the main one under each noise."""
+def _of_system(results: JsonObject, system: str, metric: str) -> JsonObject:
+    """Returns the scores of a system in a report on systems: all of them clean, the main one under each noise."""
     asked = results["settings"]
     queries = asked.get("intents", [])[1:]  # earlier reports have no intents
-    data = ", ".join(Path(path).name for path in (queries or asked["squad"] or [asked["beir"]]))
+    files = asked["data"] if "data" in asked else queries or asked["squad"] or [asked["beir"]]
+    data = ", ".join(Path(path).name for path in files)
     own = [one | {"noise": "" if one["noise"] == CLEAN else one["noise"]} for one in results["scores"]]
     scores = [
         {"metric": one["score"], "value": one["value"], "data": data, "noise": one["noise"]}

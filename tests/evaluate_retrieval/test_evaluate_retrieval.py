@@ -18,7 +18,8 @@ from charlm.evaluate_retrieval.__main__ import main
 from charlm.evaluate_retrieval.data import read_beir, read_squad_index, write_beir
 from charlm.evaluate_retrieval.measure import Bench, measure
 from charlm.evaluate_retrieval.report import write_report
-from charlm.evaluate_retrieval.settings import RetrievalSettings, planned
+from charlm.evaluate_retrieval.settings import RetrievalSettings
+from charlm.text.noise.levels import planned
 
 DOCUMENTS = {"a": "the cat sat on a mat", "b": "we slept near every old tree", "c": "dogs run to town", "d": "a tree"}
 QUERIES = {"1": "where did the cat sit", "2": "who slept near a tree", "3": "no right one"}
@@ -185,8 +186,12 @@ def test_the_noisy_channel_knows_the_documents(beir, tmp_path):
     ],
 )
 def test_wrong_settings_are_named(changed, message):
+    def check():
+        settings = RetrievalSettings(**({"models": ("m",), "out": "o", "beir": "b"} | changed))
+        planned(settings.noise, settings.misspellings)
+
     with pytest.raises(ValueError, match=message):
-        planned(RetrievalSettings(**({"models": ("m",), "out": "o", "beir": "b"} | changed)))
+        check()
 
 
 def test_the_command(squad, tmp_path, capsys):

@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 
+from charlm.data.sentences import sentences_of
 from charlm.evaluate_spelling.__main__ import main
-from charlm.evaluate_spelling.data import Example, misspelled, read_typos, sentences_of
+from charlm.evaluate_spelling.data import Example, misspelled, read_typos
 from charlm.evaluate_spelling.measure import counts_of, scores
 from charlm.evaluate_spelling.rewritten import read_rewritten
 from charlm.text.noise.edits import Edit

@@ -418,6 +418,25 @@ def test_scores_of_a_report_on_retrieval_are_those_of_the_model_alone(trained, t
     assert {one["data"] for one in found["scores"]} == {"dev.tsv"}
 
 
+def test_a_pretrained_model_has_the_scores_of_a_cloze_test_and_its_own(trained, tmp_path):
+    results = {
+        "metric": "accuracy", "settings": {"data": ["/data/dev.txt"]}, "candidates": 9,
+        "systems": [{"name": "hlm", "model": str(trained.workdir), "defence": ""}],
+        "scores": [
+            {"system": "hlm", "score": "accuracy", "noise": noise, "value": value}
+            for noise, value in (("clean", 0.5), ("drop:0.1", 0.4))
+        ],
+    }  # fmt: skip
+    (tmp_path / "report.json").write_text(json.dumps(results))
+    about = write_about(tmp_path / "about.json", "text.txt")
+    assert ship(trained.workdir, tmp_path / "out", about, f"--report={tmp_path / 'report.json'}") == 0
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["headline"] == "accuracy 50.0 % clean, 40.0 % drop:0.1"
+    said = [(one["metric"], one["noise"], one["data"]) for one in card["scores"]]
+    assert said[:2] == [("accuracy", "", "dev.txt"), ("accuracy", "drop:0.1", "dev.txt")]
+    assert ("bits_per_char", "", "held-out text") in said[2:]
+
+
 def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
     about = write_about(tmp_path / "about.json", "text.txt")
     found = report(tmp_path / "report.json", tmp_path / "one", tmp_path / "other")
@@ -426,8 +445,8 @@ def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
     found.write_text('{"metric": "accuracy"}')
     assert ship(trained.workdir, tmp_path / "out", about, f"--report={found}") == 1
     assert (
-        "report.json: it is no report of charlm.robustness or charlm.evaluate_retrieval: KeyError('models')"
-        in capsys.readouterr().err
+        "report.json: expected a report of charlm.robustness, charlm.evaluate_retrieval or charlm.evaluate_cloze: "
+        "KeyError('models')" in capsys.readouterr().err
     )
 
 
