@@ -84,7 +84,7 @@ def _run(args: argparse.Namespace, command: str) -> int:
     from charlm.league.plan import jobs_of  # imported late, so that --help and mistakes need no JAX
 
     jobs = jobs_of(config, places)
-    wanted = chosen(jobs, _named(jobs, args.only))
+    wanted = chosen(jobs, _named(jobs, args.only, config))
     slots = slots_of(args.jobs, args.devices)
     if args.dry_run:
         _show(wanted)
@@ -136,10 +136,16 @@ def _check_same(places: Places, stored: JsonObject) -> None:
         )
 
 
-def _named(jobs: Sequence[Job], globs: Sequence[str]) -> list[str]:
+def _named(jobs: Sequence[Job], globs: Sequence[str], config: ml_collections.ConfigDict) -> list[str]:
     names = [job.name for job in jobs]
+    measured = {name: entry.behind for name, entry in config.systems.items() if entry.behind}  # no jobs of their own
     for glob in globs:
         if not fnmatch.filter(names, glob):
+            if own := [part for part in glob.split("/") if part in measured]:
+                with_it = measured[own[0]]
+                raise ValueError(
+                    f"--only={glob}: {own[0]} is measured by the jobs of {with_it}, behind which it stands"
+                )
             raise ValueError(f"--only={glob} is the name of no job; --dry-run lists them")
     return [name for name in names if not globs or any(fnmatch.fnmatch(name, glob) for glob in globs)]
 

@@ -277,6 +277,19 @@ def test_a_report_needs_a_league_and_is_whole(tmp_path, capsys, more, told):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.parametrize(
+    ("glob", "told"),
+    [
+        ("measure/*/bert+symspell/*", "bert+symspell is measured by the jobs of bert\n"),
+        ("tune/gone", "--only=tune/gone is the name of no job; --dry-run lists them"),
+    ],
+)
+def test_names_of_no_job_are_told(tmp_path, capsys, glob, told):
+    line = ["league:tiny", "--set", "data.folder=x", "--workdir", str(tmp_path / "none"), "--dry-run", "--only", glob]
+    assert main(line) == 1
+    assert told in capsys.readouterr().err
+
+
 def test_a_workdir_of_another_league_tells_a_few_differences(tmp_path, capsys):
     other = stored(league())
     (tmp_path / "league.json").write_text(json.dumps(other))
