@@ -142,10 +142,7 @@ def _named(jobs: Sequence[Job], globs: Sequence[str], config: ml_collections.Con
     for glob in globs:
         if not fnmatch.filter(names, glob):
             if own := [part for part in glob.split("/") if part in measured]:
-                with_it = measured[own[0]]
-                raise ValueError(
-                    f"--only={glob}: {own[0]} is measured by the jobs of {with_it}, behind which it stands"
-                )
+                raise ValueError(f"--only={glob}: {own[0]} is measured by the jobs of {measured[own[0]]}")
             raise ValueError(f"--only={glob} is the name of no job; --dry-run lists them")
     return [name for name in names if not globs or any(fnmatch.fnmatch(name, glob) for glob in globs)]
 

@@ -285,7 +285,16 @@ def test_a_report_needs_a_league_and_is_whole(tmp_path, capsys, more, told):
     ],
 )
 def test_names_of_no_job_are_told(tmp_path, capsys, glob, told):
-    line = ["league:evening", "--set", "data.folder=x", "--workdir", str(tmp_path / "none"), "--dry-run", "--only", glob]
+    line = [
+        "league:evening",
+        "--set",
+        "data.folder=x",
+        "--workdir",
+        str(tmp_path / "none"),
+        "--dry-run",
+        "--only",
+        glob,
+    ]
     assert main(line) == 1
     assert told in capsys.readouterr().err
 
