@@ -6,6 +6,7 @@ Open it to change when a file counts as damaged.
 from __future__ import annotations
 
 import logging
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,11 +22,12 @@ def kept_rows(path: Path, shape: tuple[int, ...], compute: Callable[[], np.ndarr
     if path.is_file():
         try:
             rows = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            log.warning("%s is damaged: it is measured again (%s)", path, error)
-        else:
-            if rows.shape == shape:
+            if isinstance(rows, np.ndarray) and rows.shape == shape and np.isfinite(rows).all():
                 return rows
+            error = f"expected {shape} numbers"
+        except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as damage:
+            error = damage
+        log.warning("%s is damaged: it is measured again (%s)", path, error)
     rows = compute()
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as temporary, open(temporary, "wb") as file:

@@ -5,12 +5,14 @@
         --defence symspell --out runs/cloze
 
 No labels are needed, so it tells what typos cost a model before any fine-tuning. One word of each sentence is left out,
-the others get the noise, and the model chooses from the commonest words of the text, or those of --words, that have as
-many characters. All models choose from the same words, whether they read characters or pieces of words.
+the others get the noise, and the model chooses from the 5,000 commonest words of the text, or those of --words, that
+have as many characters. All models choose from the same words, those that all of them can write, whether they read
+characters or pieces of words; so another model in --models may change what is asked. Beside them stands whoever always
+says the commonest word of that length.
 
 The folder gets report.html, report.md and report.json: how often the first guess, and one of the first five, is the
 right word, clean and under every noise, with intervals by sentence and paired comparisons. What was measured before is
-not measured again.
+not measured again, but a report holds only what its command asks for.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from charlm.core.commands import run_command
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
-from charlm.evaluate_cloze.settings import ClozeSettings
+from charlm.evaluate_cloze.settings import SENTENCES, ClozeSettings
 from charlm.text.noise import KINDS
 from charlm.text.noise.levels import ALL, planned
 from charlm.wordrec.defences import KNOWN
@@ -45,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="\n\n".join([*rest, "\n".join(["kinds of noise:", *kinds]), rivals]),
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
-    add("--models", nargs="+", required=True, metavar="FOLDER", help="models that fill gaps")
+    add("--models", nargs="+", required=True, metavar="MODEL", help="models that fill gaps: workdirs, folders, names")
     add("--data", nargs="+", required=True, metavar="FILE", help="text that they were not trained on, as data.train")
     add("--out", required=True, metavar="FOLDER", help="folder of the report; its measurements are used again")
     add("--words", default="", metavar="FILE", help="the words to choose from, one a line; default: the commonest")
@@ -53,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=int, default=1, help=f"number of draws of each noise {usual}")
     add("--misspellings", default="", metavar="FILE", help='list for the kind "misspelling"')
     add("--defence", nargs="+", default=[], metavar="NAME", help="also measure each model behind these; several: a+b")
-    add("--sentences", type=int, default=1000, metavar="N", help=f"use the first N sentences; 0: all {usual}")
+    add("--sentences", type=int, default=SENTENCES, metavar="N", help=f"ask about the first N; 0: all {usual}")
     add("--seed", type=int, default=0, help=f"decides which words are left out {usual}")
     add("--samples", type=int, default=1000, help=f"number of resamples for each interval {usual}")
     return parser
@@ -66,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     options["command"] = shlex.join(["python", "-m", "charlm.evaluate_cloze", *argv])
     return run_command(
         lambda: _run(options),
-        "set JAX_PLATFORMS=cpu: the questions are asked one by one",
+        "name fewer --models at a time: all are kept in memory",
         interrupted="the same command goes on with what is in --out",
     )
 

@@ -9,6 +9,7 @@ that models that tell cases apart and models that do not choose from the same wo
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -18,10 +19,11 @@ from charlm.data.sentences import SPLITTER
 from charlm.data.streams import generator
 from charlm.families.corrections import counted_words
 from charlm.text.noise import Rewriter
-from charlm.text.words import get_splitter
+from charlm.text.words import Span, get_splitter
 
-SHORTEST = 4  # letters: of shorter words so few have the same length that guessing is easy
+SHORTEST = 4  # characters: of shorter words so few have the same length that guessing is easy
 COMMONEST = 5000  # words to choose from, where no list is given
+_JOINS = "'’-‐‑_/\\@#&<>[]"  # beside a word, these make it a part of one, or of markup
 
 
 class Question(NamedTuple):
@@ -41,7 +43,7 @@ class Question(NamedTuple):
         """The word that is left out."""
         return self.sentence[self.start : self.end]
 
-    def read_by(self, rewriters: Sequence[Rewriter], key: str) -> str:
+    def read_by(self, rewriters: Sequence[Rewriter], key: str) -> Asked:
         """Returns the sentence with a gap, which tells how many characters the word has: "The [MASK:3] sat."
 
         Args:
@@ -51,12 +53,29 @@ class Question(NamedTuple):
         before, behind = self.sentence[: self.start], self.sentence[self.end :]
         for rewriter in rewriters:
             before, behind = rewriter.text(before, f"{key}/before").text, rewriter.text(behind, f"{key}/behind").text
-        return f"{before}[MASK:{self.end - self.start}]{behind}"
+        return Asked(f"{before}[MASK:{self.end - self.start}]{behind}", len(before))
+
+
+class Asked(NamedTuple):
+    """A question as a model reads it.
+
+    Attributes:
+      text: with a gap.
+      gap: the place of the gap's first character; noise and correctors may have made what looks like a further gap.
+    """
+
+    text: str
+    gap: int
 
 
 def is_candidate(word: str) -> bool:
-    """Says whether a word may be left out: at least `SHORTEST` letters, none of them a capital."""
-    return len(word) >= SHORTEST and word.isalpha() and word == word.lower()
+    """Says whether a word may be left out: at least `SHORTEST` characters, letters with their marks, no capital."""
+    return (
+        len(word) >= SHORTEST
+        and word[0].isalpha()
+        and all(char.isalpha() or unicodedata.category(char)[0] == "M" for char in word)
+        and word == word.lower()
+    )
 
 
 def candidates_in(sentences: Iterable[str], most: int = COMMONEST) -> list[str]:
@@ -68,7 +87,7 @@ def candidates_in(sentences: Iterable[str], most: int = COMMONEST) -> list[str]:
 
 
 def read_candidates(path: str) -> list[str]:
-    """Returns the candidates of a list: a word a line, perhaps with its count behind it.
+    """Returns the candidates of a list: a word a line, perhaps with its count behind it, in the order of the file.
 
     Raises:
       ValueError: the file cannot be read, is no such list or has no candidate.
@@ -83,13 +102,26 @@ def read_candidates(path: str) -> list[str]:
 
 
 def questions_of(sentences: Iterable[str], candidates: Collection[str], seed: int) -> Iterator[Question]:
-    """Yields a question for each sentence with a candidate; of several, each is left out with the same probability.
+    """Yields a question for each sentence in which a candidate stands alone; of several, any is as likely.
+
+    A word that stands there twice, in whatever case, is not left out, since it could be read; nor is a part of a longer
+    word, such as "would" in "wouldn't", since tokenizers cut these in different ways.
 
     Args:
-      seed: of the draws, which for a sentence depend on its number alone.
+      seed: of the draws, which for a sentence depend on its number and its candidates.
     """
     splitter, known = get_splitter(SPLITTER), frozenset(candidates)
     for number, sentence in enumerate(sentences):
-        spans = [span for span in splitter.spans(sentence) if sentence[slice(*span)] in known]
-        if spans and "[MASK" not in sentence:
-            yield Question(sentence, *spans[int(generator(seed, number).random() * len(spans))])
+        spans = splitter.spans(sentence)
+        counts = Counter(sentence[a:b].lower() for a, b in spans)
+        fitting = [
+            (a, b) for a, b in spans
+            if (word := sentence[a:b]) in known and counts[word] == 1 and _stands_alone(sentence, (a, b))
+        ]  # fmt: skip
+        if fitting:
+            yield Question(sentence, *fitting[int(generator(seed, number).random() * len(fitting))])
+
+
+def _stands_alone(sentence: str, span: Span) -> bool:
+    beside = sentence[max(0, span[0] - 1) : span[0]] + sentence[span[1] : span[1] + 1]
+    return not any(char.isalnum() or char in _JOINS or unicodedata.category(char)[0] == "M" for char in beside)

@@ -42,7 +42,7 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
 def report_of(results: JsonObject) -> Report:
     """Returns the whole report of what `charlm.evaluate_cloze.measure.measure` found."""
     parts = SystemParts(results, "sentences")
-    counts = f"{results['questions']} sentences, {results['candidates']} words to choose from"
+    counts = f"{results['questions']} sentences, {results['candidates']['of all']} words to choose from"
     sections = [
         Section("says", "What each noise costs", [parts.glance()]),
         Section("comparisons", "System against system", parts.comparisons()),
@@ -86,14 +86,19 @@ def _shown(results: JsonObject) -> list[Block]:
 
 def _how(results: JsonObject) -> Bullets:
     settings = results["settings"]
-    words = f"those of {settings['words']}" if settings["words"] else "the commonest of the text"
-    able = "; ".join(f"{one['name']} {one['writable']}" for one in results["systems"] if not one["defence"])
+    words, count = (settings["words"] or "the commonest of the text"), results["candidates"]
+    able = "; ".join(
+        f"{one['name']} {one['writable']}" for one in results["systems"] if one["model"] and not one["defence"]
+    )
     return Bullets(
         [
             f"One word of each sentence is left out (seed {settings['seed']}): one of at least {SHORTEST} letters, "
             "none of them a capital, that is among the words to choose from. The other words get the noise.",
-            f"Words to choose from: {words}. All systems are told how many characters the right one has. A model that "
-            f"cannot write the right word is wrong; of the {results['candidates']} words, each can write: {able}.",
+            f"Words to choose from: {words}, and of these {count['listed']} the {count['of all']} that every model can "
+            f"write ({able}). All systems are told how many characters the right one has; {count['of a length']:.0f} "
+            "have that length, on average.",
+            "Models of subwords rank a word of several by the geometric mean of their probabilities, each with as many "
+            "masks as it has subwords.",
             f"Seeds of the noise: {', '.join(map(str, range(settings['seeds'])))}.",
             f"Intervals hold 95 % of {settings['samples']} resamples of the sentences, with means over seeds.",
             "A corrector reads what is before the gap and what is behind it, with the noise; its figures on clean text "

@@ -12,6 +12,8 @@ from charlm.text.defences import parsed
 from charlm.text.noise.levels import ALL
 from charlm.wordrec.defences import KNOWN
 
+SENTENCES = 1000  # of the data, where nothing else is asked for
+
 
 @dataclasses.dataclass(frozen=True)
 class ClozeSettings:
@@ -21,12 +23,12 @@ class ClozeSettings:
       models: what guesses: folders, workdirs, names of models.
       data: corpora, as `charlm.data.sources.open_source` reads them.
       out: folder of the report.
-      words: file of the words to choose from; "": the commonest of `data`.
+      words: file of the words to choose from, the most frequent first; "": the commonest of all `data`.
       noise: noises as `charlm.text.noise.Noise.parse` reads them; "all": every kind at its usual rate.
       seeds: number of draws of each noise.
       misspellings: file with the list for the kind "misspelling".
       defence: what stands in front of each model, as `charlm.text.defences.parsed` reads it.
-      sentences: how many sentences of `data` are read, from the first on; 0: all.
+      sentences: how many sentences of `data` are asked about, from the first on; 0: all.
       seed: decides which word of a sentence is left out.
       samples: number of resamples of the sentences for each interval.
       command: the command that the report names for reproducing it.
@@ -40,7 +42,7 @@ class ClozeSettings:
     seeds: int = 1
     misspellings: str = ""
     defence: tuple[str, ...] = ()
-    sentences: int = 0
+    sentences: int = SENTENCES
     seed: int = 0
     samples: int = 1000
     command: str = ""

@@ -119,7 +119,13 @@ class Generation(NamedTuple):
 
 
 class KnownWords(Protocol):
-    """A list of words prepared for one model by `Predictor.known_words`; its length is its number of words."""
+    """A list of words prepared for one model by `Predictor.known_words`.
+
+    Its length is its number of words; `words` are those that the model can write, in any order.
+    """
+
+    @property
+    def words(self) -> Sequence[str]: ...
 
     def __len__(self) -> int: ...
 

@@ -159,7 +159,7 @@ def scores_of(checkpoint: Path, metadata: Mapping[str, Json], report: str) -> Js
     if report:
         results = read_object(report)
         known = _reported(checkpoint, report, results)
-        own = _of_run(checkpoint, metadata)["scores"] if "candidates" in results else []  # a cloze test
+        own = _of_run(checkpoint, metadata)["scores"] if results.get("task") == "cloze" else []
         return known | {"scores": [*known["scores"], *own]}
     return _of_run(checkpoint, metadata)
 

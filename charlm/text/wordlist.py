@@ -57,6 +57,11 @@ class WordList:
             if fitting:
                 self._by_length[length] = (list(fitting), np.array(list(fitting.values()), np.int64))
 
+    @property
+    def words(self) -> list[str]:
+        """The words that are ranked, the shortest first."""
+        return [word for length in sorted(self._by_length) for word in self._by_length[length][0]]
+
     def __len__(self) -> int:
         return sum(len(words) for words, _ in self._by_length.values())
 

@@ -1,7 +1,7 @@
 """The defences that commands know: those of `charlm.text.defences`, and those that need a text or model of yours.
 
-`--defence` of `charlm.robustness` and `charlm.evaluate_retrieval` reads this table, which needs no JAX. Open it to
-change what may follow "wordrec:".
+`--defence` of `charlm.robustness`, `charlm.evaluate_retrieval` and `charlm.evaluate_cloze` reads this table, which
+needs no JAX. Open it to change what may follow "wordrec:".
 """
 
 from __future__ import annotations

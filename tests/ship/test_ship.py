@@ -420,7 +420,7 @@ def test_scores_of_a_report_on_retrieval_are_those_of_the_model_alone(trained, t
 
 def test_a_pretrained_model_has_the_scores_of_a_cloze_test_and_its_own(trained, tmp_path):
     results = {
-        "metric": "accuracy", "settings": {"data": ["/data/dev.txt"]}, "candidates": 9,
+        "metric": "accuracy", "settings": {"data": ["/data/dev.txt"]}, "task": "cloze",
         "systems": [{"name": "hlm", "model": str(trained.workdir), "defence": ""}],
         "scores": [
             {"system": "hlm", "score": "accuracy", "noise": noise, "value": value}

@@ -121,24 +121,28 @@ class EntryWords:
       words: the known words.
       units: units of the model that ranks them.
       entry: returns the entry of a word, or None if the word is no entry.
+
+    Attributes:
+      units: as above.
+      words: those that are entries.
     """
 
     def __init__(self, words: KnownWords | Iterable[str], units: WordUnits, entry: Callable[[str], int | None]) -> None:
         self.units = units
         found = {word: entry(word) for word in checked_list(words)}
-        self._words = [word for word, index in found.items() if index is not None]
+        self.words = [word for word, index in found.items() if index is not None]
         self._ids_N = np.array([index for index in found.values() if index is not None], np.int64)
-        self._chars_N = np.array([len(word) for word in self._words], np.int64)
+        self._chars_N = np.array([len(word) for word in self.words], np.int64)
 
     def __len__(self) -> int:
-        return len(self._words)
+        return len(self.words)
 
     def best(self, log_probs_V: np.ndarray, gap: Gap, top: int) -> list[Fill]:
         """Returns the likeliest words, best first."""
         scores_N = log_probs_V[self._ids_N].astype(np.float64)
         fits_N = np.ones(len(scores_N), bool) if gap.length == "auto" else self._chars_N == gap.length
         order = np.argsort(np.where(fits_N, -scores_N, np.inf), kind="stable")[: min(top, int(fits_N.sum()))]
-        return [Fill(self._words[n], float(scores_N[n]), math.exp(scores_N[n])) for n in order]
+        return [Fill(self.words[n], float(scores_N[n]), math.exp(scores_N[n])) for n in order]
 
 
 class WordPredictor(Predictor):

@@ -110,6 +110,10 @@ class PieceWords:
 
     Args:
       longest: the number of pieces that the model has room for.
+
+    Attributes:
+      tokenizer: as above.
+      words: those that can be written.
     """
 
     def __init__(self, words: KnownWords | Iterable[str], tokenizer: SubwordTokenizer, longest: int) -> None:
@@ -120,7 +124,7 @@ class PieceWords:
         spaced = [text_of(item).ids for item in tokenizer.encode_words_batch([[word] for word in words])]
         fits = lambda ids: 0 < len(ids) <= longest and special.isdisjoint(ids)
         kept = [n for n in range(len(words)) if fits(bare[n]) and fits(spaced[n])]
-        self._size = len(kept)
+        self.words = [words[n] for n in kept]
         self._by_count: dict[bool, dict[int, tuple[list[str], np.ndarray, np.ndarray]]] = {False: {}, True: {}}
         for context, spellings in ((False, bare), (True, spaced)):
             for count in {len(spellings[n]) for n in kept}:
@@ -130,7 +134,7 @@ class PieceWords:
                 self._by_count[context][count] = ([words[n] for n in chosen], chars_N, ids_NK)
 
     def __len__(self) -> int:
-        return self._size
+        return len(self.words)
 
     def counts(self, gap: Gap) -> list[int]:
         """Returns the different numbers of pieces of the words that fit this gap, ascending."""

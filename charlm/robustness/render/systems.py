@@ -14,7 +14,10 @@ from charlm.robustness.render.parts import STEPS, Block, Cell, Command, Name, Ri
 from charlm.text.noise.levels import CLEAN
 
 _STEP = 0.05  # of a score: how much each shade of a cell stands for
-_NAMES = {"mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "map": "MAP"}
+_NAMES = {
+    "mrr@10": "MRR@10", "ndcg@10": "nDCG@10", "map": "MAP", "cloze_accuracy": "right at once",
+    "cloze_accuracy@5": "among the first five",
+}  # fmt: skip
 
 
 def score_name(score: str) -> str:
