@@ -22,6 +22,7 @@ from charlm.convert.heads import (
     LINEAR,
     LSTM_768,
     LSTM_TAGGER,
+    MEAN,
     PERCEPTRON,
     QUESTION_ANSWERING,
     SEQUENCE_CLASSIFICATION,
@@ -29,6 +30,7 @@ from charlm.convert.heads import (
 from charlm.core.types import ModelConfig, Option, Tree
 from charlm.nn.embed import Dense, dense
 from charlm.nn.lstm import BiLSTM
+from charlm.nn.masks import means
 
 
 class LSTMSize(NamedTuple):
@@ -86,7 +88,9 @@ class ForLabels(nn.Module):
     With `label_head` "perceptron" it is Linear(ReLU(Linear(x))) over the vector of a sequence, as wide as the model
     between the layers; with "lstm" it is Linear(LSTM(x)) over the states of all positions of a text (Pinter et al.,
     2021, section 4.2), and with "lstm768" the same with a wider LSTM (Ma et al., 2020, section 5.3). These have no
-    dropout before the last layer, as in the code released with XRayEmb.
+    dropout before the last layer, as in the code released with XRayEmb. With "mean" it is Linear(Dropout(x)) over the
+    mean of the states of all positions of a text, special ones included: small models that never learned to gather a
+    text in one position learn more from few examples with it.
 
     A subclass defines `sequences`, and `positions` where needed: what is read from the encoder's output.
 
@@ -143,15 +147,23 @@ class ForLabels(nn.Module):
         encoder.
         """
         output = self.reader(*inputs, deterministic=deterministic, **options)
-        read = self.sequences if self.kind == SEQUENCE_CLASSIFICATION else self.positions
-        x = read(output, deterministic, *inputs, **options)
+        if self.label_head == MEAN:
+            states_BLE = self.positions(output, deterministic, *inputs, **options)
+            x = means(states_BLE, self.mask_of(*inputs, **options))
+        else:
+            read = self.sequences if self.kind == SEQUENCE_CLASSIFICATION else self.positions
+            x = read(output, deterministic, *inputs, **options)
         if self.label_head == PERCEPTRON:
             x = jax.nn.relu(self.transform(x))
         elif self.label_head in LSTMS:
-            x = self.lstm(x, self.reader.mask_of(*inputs, **options), deterministic).astype(self.config.dtype)
+            x = self.lstm(x, self.mask_of(*inputs, **options), deterministic).astype(self.config.dtype)
         else:
             x = self.dropout(x, deterministic=deterministic or not self.drops)
         return self.label(x).astype(jnp.float32)
+
+    def mask_of(self, *inputs: Tree, **options: Option) -> jax.Array | None:
+        """Returns the mask [N, L] of all positions (`charlm.nn.masks`), given the arguments of `__call__`."""
+        return self.reader.mask_of(*inputs, **options)
 
     def positions(self, output: Tree, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
         """Returns the states [N, L, E] of all positions."""

@@ -47,7 +47,7 @@ def with_task(source: Pretrained, task: AnyTask, label_head: str = "") -> tuple[
         )
     if variants:
         if label_head in READ_BY:
-            check_label_head(label_head, task.head, "model.")
+            check_label_head(label_head, task.head, "model.", variants)
         metadata = converter.with_label_head(metadata, label_head or variants[0])
     target = converter.target(metadata, str(source.folder))
     model = dataclasses.replace(

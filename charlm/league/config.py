@@ -63,6 +63,7 @@ SYSTEM: dict[str, Key] = {
     "pieces": count(8000, "subwords of that tokenizer"),
     "tune": Key((), 'settings of fine-tuning for this system alone, each "key=value"'),
     "same": Key("", "this entry is the pre-trained model of that system, fine-tuned by settings of its own (`tune`)"),
+    "tasks": Key((), "of an entry with `same`: the tasks that it is fine-tuned for; empty: all"),
     "behind": Key("", "this entry is the system of that name behind `defence`, not trained again"),
     "defence": Key("", "what corrects texts before `behind` reads them, such as symspell"),
     "ranked": Key(True, "False: only a model that others start from, not fine-tuned itself"),
@@ -243,6 +244,11 @@ def _check(config: ml_collections.ConfigDict) -> None:
                 keys[key].check(f"{section}.{name}.{key}", value)
     for name, entry in config.systems.items():
         _check_system(name, entry, config.systems)
+        for task in entry.tasks:
+            if task not in config.tasks:
+                raise ValueError(f"systems.{name}.tasks: {task!r} is no task{did_you_mean(task, config.tasks.keys())}")
+        if entry.tasks and not entry.same:
+            raise ValueError(f"systems.{name}.tasks={entry.tasks} is for entries with `same`: others do all tasks")
     for name, entry in config.tasks.items():
         if not entry.train:
             raise ValueError(f"tasks.{name}.train names no file")
@@ -267,6 +273,13 @@ def _check_without_tasks(config: ml_collections.ConfigDict) -> None:
 def is_trained(system: ml_collections.ConfigDict) -> bool:
     """Says whether an entry of `systems` is pre-trained, not another one seen otherwise."""
     return not system.behind and not system.same
+
+
+def tasks_of(config: ml_collections.ConfigDict, system: str) -> list[str]:
+    """Returns the tasks that a system is fine-tuned for and measured on."""
+    entry = config.systems[system]
+    own = config.systems[entry.behind].tasks if entry.behind else entry.tasks
+    return [name for name in config.tasks if not own or name in own]
 
 
 def _check_system(name: str, entry: ml_collections.ConfigDict, systems: ml_collections.ConfigDict) -> None:
@@ -301,7 +314,7 @@ def _check_borrowed(where: str, entry: ml_collections.ConfigDict, of: str, own: 
     if not (entry[of] and entry[own]):
         raise ValueError(f"{where}: {of} and {own} belong together")
     usual = defaults(SYSTEM)
-    if others := [key for key in SYSTEM if key not in ("title", of, own) and entry[key] != usual[key]]:
+    if others := [key for key in SYSTEM if key not in ("title", "tasks", of, own) and entry[key] != usual[key]]:
         raise ValueError(f"{where}: {of}={entry[of]!r} is a system that is there, so {', '.join(others)} cannot be set")
 
 
@@ -319,6 +332,9 @@ def claim_of(text: str, config: ml_collections.ConfigDict) -> Claim:
             raise ValueError(f"claims: {text!r}: {one!r} is no ranked system{did_you_mean(one, ranked)}")
     if task != ALL and task not in config.tasks:
         raise ValueError(f"claims: {text!r}: {task!r} is no task{did_you_mean(task, config.tasks.keys())}")
+    for one in (a, b):
+        if task not in tasks_of(config, one) and (task != ALL or len(tasks_of(config, one)) < len(config.tasks)):
+            raise ValueError(f"claims: {text!r}: {one} is fine-tuned for {', '.join(tasks_of(config, one))} alone")
     spec = "" if noise in (None, "", "clean") else noise
     if spec and spec != "noise":
         spec = noises((spec,), listed=True)[0]

@@ -13,7 +13,7 @@ import ml_collections
 
 from charlm.core.reading import read_object
 from charlm.league import done
-from charlm.league.config import is_trained
+from charlm.league.config import is_trained, tasks_of
 from charlm.league.jobs import Job
 from charlm.league.places import Places
 from charlm.league.split import LEARNED, MEASURED
@@ -173,7 +173,7 @@ def _tuning(config: ml_collections.ConfigDict, places: Places) -> Iterable[Job]:
         parts = places.parts(task_name)
         learned = done.part_files(task.train, parts, LEARNED) if is_split(task) else task.train
         for name, model in tuned(config).items():
-            for seed in config.tuning.seeds:
+            for seed in config.tuning.seeds if task_name in tasks_of(config, name) else ():
                 out = places.tuned(task_name, name, seed)
                 keys = {"init_from": places.model(model), "seed": seed, "data.train": ",".join(learned)}
                 keys |= {"data.dev": ",".join(task.dev)} if task.dev else {}

@@ -37,8 +37,9 @@ def check_settings(systems: ml_collections.ConfigDict, tasks: ml_collections.Con
         found = pretraining.keys_of(config.family)
         for setting in entry["set"]:
             _check(f"systems.{name}.set", setting, found, _PRE_TRAINING, config)
-        for task in of_task.values():
-            _check_tuning(f"systems.{name}.tune", entry.tune, task, family(config.family))
+        for task_name, task in of_task.items():
+            if not entry.tasks or task_name in entry.tasks:
+                _check_tuning(f"systems.{name}.tune", entry.tune, task, family(config.family))
 
 
 def _check_tuning(

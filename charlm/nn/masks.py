@@ -32,6 +32,22 @@ def starts(states_BLD: jax.Array, mask_BL: jax.Array | None) -> jax.Array:
     return states_BLD if mask_BL is not None and numbers_texts(mask_BL) else states_BLD[:, 0]
 
 
+def means(states_BLD: jax.Array, mask_BL: jax.Array | None) -> jax.Array:
+    """Returns the mean states of texts, [B, D] in the dtype of the states; the sums are float32.
+
+    Where the mask numbers the texts of rows, [B, L, D]: at every position the mean of its text, 0 at padding.
+    """
+    if mask_BL is None:
+        return states_BLD.mean(axis=1, dtype=jnp.float32).astype(states_BLD.dtype)
+    real_BL = real_positions(mask_BL)
+    if not numbers_texts(mask_BL):
+        sums_BD = jnp.einsum("bl,bld->bd", real_BL.astype(jnp.float32), states_BLD.astype(jnp.float32))
+        return (sums_BD / jnp.maximum(real_BL.sum(axis=1), 1)[:, None]).astype(states_BLD.dtype)
+    same_BLN = (mask_BL[:, :, None] == mask_BL[:, None, :]) & real_BL[:, :, None]
+    shares_BLN = same_BLN / jnp.maximum(same_BLN.sum(axis=-1, keepdims=True), 1)
+    return jnp.einsum("bln,bnd->bld", shares_BLN, states_BLD.astype(jnp.float32)).astype(states_BLD.dtype)
+
+
 def visible_keys(mask_BL: jax.Array, queries: slice = slice(None), window: int = 0, causal: bool = False) -> jax.Array:
     """Returns which keys the positions `queries` see: bool [B, 1, N] or [B, queries, N].
 

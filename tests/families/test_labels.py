@@ -21,7 +21,12 @@ LENGTHS = np.array([7, 4, 2])
 MASK = np.arange(7)[None] < LENGTHS[:, None]
 MODELS = {"bert": BertForLabels, "gpt2": GPT2ForLabels}
 FAMILIES = pytest.mark.parametrize("family", MODELS)
-KINDS = {"perceptron": SEQUENCE_CLASSIFICATION, "lstm": TOKEN_CLASSIFICATION, "lstm768": TOKEN_CLASSIFICATION}
+KINDS = {
+    "perceptron": SEQUENCE_CLASSIFICATION,
+    "mean": SEQUENCE_CLASSIFICATION,
+    "lstm": TOKEN_CLASSIFICATION,
+    "lstm768": TOKEN_CLASSIFICATION,
+}
 WIDTHS = {"lstm": 128, "lstm768": 768}  # of each direction
 TAGGERS = pytest.mark.parametrize("label_head", WIDTHS)
 
@@ -47,6 +52,21 @@ def test_a_perceptron_is_two_layers_with_relu_over_the_state_of_a_text(family):
     assert found.shape == (3, LABELS)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
     assert np.ptp(wanted, axis=0).min() > 1e-2  # texts differ
+
+
+@FAMILIES
+def test_a_mean_is_over_the_states_of_a_text_alone(family):
+    module, params, states = headed(family, "mean")
+    layer = {"bias": np.zeros(LABELS)} | params["label"]  # GPT-2's has none
+    wanted = linear(np.stack([states[row, :length].mean(axis=0) for row, length in enumerate(LENGTHS)]), layer)
+    found = applied(module)(params, IDS, MASK)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.ptp(wanted, axis=0).min() > 1e-2  # texts differ
+    shared = np.concatenate([IDS[0, :7], IDS[1, :4], IDS[2, :2], [9]])[None]
+    (together,) = applied(module)(params, shared, np.repeat([1, 2, 3, 0], [7, 4, 2, 1])[None].astype(np.int32))
+    for row, begin in enumerate((0, 7, 11)):
+        alike = np.broadcast_to(found[row], (LENGTHS[row], LABELS))  # wherever the logits of a text are read
+        np.testing.assert_allclose(together[begin : begin + LENGTHS[row]], alike, atol=2e-5)
 
 
 @FAMILIES

@@ -30,7 +30,8 @@ FAMILY = Family(
     },
     label_head=Key(
         "",
-        'HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code',
-        ("", "paper", "reference"),
+        'HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code, "mean" for texts: '
+        "as the paper's, over the mean of all words",
+        ("", "paper", "reference", "mean"),
     ),
 )

@@ -28,7 +28,7 @@ from charlm.families.corrections import read_weighing, write_weighing
 from charlm.families.hlm import FAMILY
 from charlm.families.hlm import config as hlm_config
 from charlm.families.hlm.config import WRITES, HLMConfig
-from charlm.families.hlm.labels import LabelHead, hlm_with_head
+from charlm.families.hlm.labels import OURS, LabelHead, hlm_with_head
 from charlm.families.hlm.model import HLM
 from charlm.families.hlm.pieces import stored_pieces
 from charlm.families.hlm.positions import POSITION_BUCKETS, rows_in_theirs
@@ -81,7 +81,7 @@ def rules(head: str, label_head: LabelHead = "reference") -> list[Rule]:
     table += norm_rules("hlm_model.layer_norm", "hlm/embed/norm")
     table.append(Rule("hlm_model.ngrams.weight", "hlm/embed/ngrams/embedding"))
     table.append(Rule("hlm_model.pieces.weight", "hlm/embed/pieces/embedding"))
-    if head == CAUSAL_LM or (head != MASKED_LM and label_head == "paper"):
+    if head == CAUSAL_LM or (head != MASKED_LM and label_head in OURS):
         for theirs in ("local_layer_first", "global_layer"):
             table += _encoder(f"{_STACK}{theirs}", _ENCODERS[theirs])
         if head == CAUSAL_LM:
@@ -215,9 +215,10 @@ class HLMConverter(Converter):
         """Writes the config that the released code reads, the characters and the known words."""
         if self.head_of(model.metadata) == CAUSAL_LM:
             raise ValueError(f"{model.source} cannot be exported: the released code has no HLM that writes")
-        if model.metadata.get("label_head") == "paper":
+        if (label_head := model.metadata.get("label_head")) in OURS:
+            own = "the paper's" if label_head == "paper" else f"label_head={label_head}"
             raise ValueError(
-                f"{model.source} cannot be exported: the released code has no label head like the paper's; fine-tune "
+                f"{model.source} cannot be exported: the released code has no label head like {own}; fine-tune "
                 "with model.label_head=reference"
             )
         if pieces := stored_pieces(model.metadata):

@@ -1,8 +1,8 @@
 """Fine-tuned HLM: the encoder with an output layer for labels of sequences, of words, or for answers.
 
-Open it to change how a fine-tuned HLM reads a word. There are two label heads. "paper" concatenates a word's vectors
-before and in context and applies a small feed-forward network (section 3.3); "reference" is the head of the released
-code.
+Open it to change how a fine-tuned HLM reads a word. There are three label heads. "paper" concatenates a word's vectors
+before and in context and applies a small feed-forward network (section 3.3), and "mean" reads the mean over all words
+of what that network returns; "reference" is the head of the released code.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from charlm.nn.embed import dense
 from charlm.nn.heads import Pooler
 from charlm.nn.masks import starts
 
-LabelHead = Literal["paper", "reference"]
+LabelHead = Literal["paper", "reference", "mean"]
+OURS = ("paper", "mean")  # those that the released code lacks
 
 
 class HLMForLabels(ForLabels):
     """HLM with an output layer for labels.
 
-    With `label_head="paper"` the output layer reads g([r_i ; w_i]), where g is one GELU layer (section 3.3).
+    With `label_head="paper"` the output layer reads g([r_i ; w_i]), where g is one GELU layer (section 3.3): of a
+    sequence that of its [CLS], with "mean" the mean over all its words.
 
     With "reference" it reads the contextual word vectors w if `head_layers` is 0. Otherwise it reads slot 0 of the
     head's intra-word layers over [w_i ; h_i1 ... h_iC], as the released code does; the batch must then carry the words
@@ -46,7 +48,7 @@ class HLMForLabels(ForLabels):
     def setup(self) -> None:
         super().setup()
         cfg = self.config
-        if self.label_head == "paper":
+        if self.label_head in OURS:
             self.transform = dense(cfg.hidden, 2 * cfg.hidden, cfg.initializer, cfg.dtype)
         else:
             self.head = IntraWordHead(cfg)
@@ -55,14 +57,17 @@ class HLMForLabels(ForLabels):
     @property
     def drops(self) -> bool:
         """Whether dropout precedes the output layer; the paper's head also has it for answers."""
-        return self.label_head == "paper" or super().drops
+        return self.label_head in OURS or super().drops
 
     def sequences(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Option) -> jax.Array:
         """Returns the vectors of sequences, which are those of their [CLS]."""
-        mask_SBW = inputs[0].mask_SBW
-        mask_NW = mask_SBW.reshape(-1, mask_SBW.shape[-1])
-        first = starts(self.positions(output, deterministic, *inputs), mask_NW)
+        first = starts(self.positions(output, deterministic, *inputs), self.mask_of(*inputs))
         return first if self.label_head == "paper" else self.pooler(first)
+
+    def mask_of(self, *inputs: WordBatch, **options: Option) -> jax.Array:
+        """Returns the mask [N, W] of words."""
+        mask_SBW = inputs[0].mask_SBW
+        return mask_SBW.reshape(-1, mask_SBW.shape[-1])
 
     def positions(self, output: HLMOutput, deterministic: bool, *inputs: WordBatch, **options: Option) -> jax.Array:
         """Returns the states [N, W, D] that the output layer reads; with `head_layers`, 0 for words not in `masked`.
@@ -71,7 +76,7 @@ class HLMForLabels(ForLabels):
           ValueError: when the head has layers and the batch carries no word in `masked`.
         """
         (batch,) = inputs
-        if self.label_head == "paper":
+        if self.label_head in OURS:
             both_NWE = jnp.concatenate([output.words_NWD, output.context_NWD], axis=-1)
             return jax.nn.gelu(self.transform(both_NWE), approximate=False)
         if self.is_initializing():  # every released checkpoint holds these parameters, even where they are not used

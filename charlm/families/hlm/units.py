@@ -19,6 +19,7 @@ from charlm.data.forms import word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.flops import hlm_states, lengths_of_batch
+from charlm.families.hlm.labels import OURS
 from charlm.families.hlm.model import HLM
 from charlm.families.pretrained import Pretrained
 from charlm.families.units import (
@@ -192,6 +193,6 @@ def units_of_model(pretrained: Pretrained, longest: int = 0) -> HLMUnits:
         raise ValueError(
             f"{pretrained.folder} is an HLM that writes, which is not fine-tuned: take one that reads both ways"
         )
-    labels = pretrained.head in _READ and pretrained.metadata.get("label_head") != "paper"
+    labels = pretrained.head in _READ and pretrained.metadata.get("label_head") not in OURS
     read = _READ[pretrained.head] if labels and pretrained.config.head_layers > 0 else "none"
     return HLMUnits(pretrained.run_config(), pretrained.vocab(), longest, read)

@@ -21,9 +21,10 @@ LABELLED = ModelOption(
 LABEL_HEAD = Key(
     "",
     'BERT, RoBERTa, GPT-2, XRayEmb, CharBERT: "linear" as released (the default), "perceptron" of two layers for '
-    'texts, "lstm" for words (XRayEmb, section 4.2), or "lstm768" for words: two layers of 768 units, in both '
-    "directions (feature-based taggers, CharBERT 5.3)",
-    ("", "linear", "perceptron", "lstm", "lstm768"),
+    'texts, "lstm" for words (XRayEmb, section 4.2), "lstm768" for words: two layers of 768 units, in both '
+    'directions (feature-based taggers, CharBERT 5.3), or "mean" for texts: a linear layer over the mean of all '
+    "positions",
+    ("", "linear", "perceptron", "lstm", "lstm768", "mean"),
 )
 
 

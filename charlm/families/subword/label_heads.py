@@ -1,7 +1,7 @@
 """Heads for labels that transformers and CharBERT's code lack: `charlm.convert.heads.READ_BY`.
 
-They are those of XRayEmb's paper (section 4.2), for BERT, RoBERTa and GPT-2, and of CharBERT's taggers on features
-(section 5.3).
+They are those of XRayEmb's paper (section 4.2), for BERT, RoBERTa and GPT-2, of CharBERT's taggers on features (section
+5.3), and the one over the mean of all positions.
 
 The families that offer them build their models and tables of names through `varied`. Open it to add such a head: the
 layers are in `charlm.families.labels`, and the names of the heads in `charlm.convert.heads`.
@@ -13,7 +13,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 
-from charlm.convert.heads import FINE_TUNED, LINEAR, PERCEPTRON, check_label_head
+from charlm.convert.heads import FINE_TUNED, LINEAR, MEAN, PERCEPTRON, check_label_head
 from charlm.convert.rules import Rule, dense_rules
 from charlm.core.types import Json, JsonObject
 from charlm.families.labels import LSTMS
@@ -24,7 +24,7 @@ _LSTM = [f"{side}/{part}" for side in ("forward", "backward")
          for part in ("input_kernel", "state_kernel", "input_bias", "state_bias")]  # fmt: skip
 # No other code has these tensors, so they keep charlm's names.
 _LSTM_RULES = [Rule(f"lstm.layer_{{n}}.{part.replace('/', '.')}", f"lstm/layer_{{n}}/{part}") for part in _LSTM]
-_LAYERS = {PERCEPTRON: dense_rules("transform", "transform"), **dict.fromkeys(LSTMS, _LSTM_RULES)}
+_LAYERS = {PERCEPTRON: dense_rules("transform", "transform"), MEAN: [], **dict.fromkeys(LSTMS, _LSTM_RULES)}
 
 
 def label_head_of(metadata: Mapping[str, Json]) -> str:
@@ -60,9 +60,9 @@ def varied(layout: Layout, metadata: Mapping[str, Json], where: str) -> Layout:
 
 
 def with_label_head(metadata: Mapping[str, Json], label_head: str) -> JsonObject:
-    """Returns the metadata of a model with that head for labels; a perceptron reads no pooler."""
+    """Returns the metadata of a model with that head for labels; only the linear one reads a pooler."""
     model = metadata["model"]
-    if label_head == PERCEPTRON and "pooler" in model:
+    if label_head in (MEAN, PERCEPTRON) and "pooler" in model:
         model = {**model, "pooler": False}
     return {**metadata, "label_head": label_head, "model": model}
 

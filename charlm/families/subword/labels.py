@@ -12,7 +12,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from charlm.convert.heads import PERCEPTRON, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.heads import MEAN, PERCEPTRON, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.core.types import Option, Tree
 from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert
@@ -34,12 +34,12 @@ class BertForLabels(ForLabels):
 
     def setup(self) -> None:
         super().setup()
-        if self.kind == SEQUENCE_CLASSIFICATION and not (self.config.pooler or self.label_head == PERCEPTRON):
+        if self.kind == SEQUENCE_CLASSIFICATION and not (self.config.pooler or self.label_head in (MEAN, PERCEPTRON)):
             self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
         """Returns the states of the first position, after the tanh layer if the head has one."""
-        first = starts(output.states_BLD, self.reader.mask_of(*inputs, **options))
+        first = starts(output.states_BLD, self.mask_of(*inputs, **options))
         if self.label_head == PERCEPTRON:
             return first
         if output.pooled_BD is not None:
@@ -71,7 +71,7 @@ class GPT2ForLabels(ForLabels):
         """Returns the states of the last real position."""
         states_BLD = output.states_BLD
         B, L, _ = states_BLD.shape
-        mask_BL = self.reader.mask_of(*inputs, **options)
+        mask_BL = self.mask_of(*inputs, **options)
         if mask_BL is not None and numbers_texts(mask_BL):
             return states_BLD
         real_BL = jnp.ones((B, L), bool) if mask_BL is None else mask_BL

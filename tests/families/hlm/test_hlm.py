@@ -462,6 +462,23 @@ def test_sequence_classifier_with_head_layers_needs_cls_alone_among_the_masked()
     np.testing.assert_allclose(apply(reshape_of(first, 16)), apply(reshape_of(every, 16)), atol=1e-5)
 
 
+def test_a_mean_is_over_the_words_of_a_text_as_the_papers_head_reads_them():
+    config = dataclasses.replace(TINY, intra_layers=1)
+    mean = HLMForLabels(config, 3, SEQUENCE_CLASSIFICATION, label_head="mean")
+    of_words = HLMForLabels(config, 3, TOKEN_CLASSIFICATION, label_head="paper")
+    params, batch = fine_tuned(mean), reshape_of(TEXTS, 16)
+    logits_NWL = np.asarray(
+        jax.jit(of_words.apply)({"params": params}, batch)
+    )  # linear, so their mean is that of texts
+    mask_NW = np.asarray(batch.mask_SBW[0])
+    wanted = np.stack([logits_W[mask_W].mean(axis=0) for logits_W, mask_W in zip(logits_NWL, mask_NW, strict=True)])
+    apply = jax.jit(mean.apply)
+    np.testing.assert_allclose(apply({"params": params}, batch), wanted, atol=1e-5)
+    assert np.ptp(wanted, axis=0).min() > 1e-3  # texts differ
+    tables = np.asarray(apply({"params": params}, pack_all(TEXTS, 16, BUCKETS)))[: len(TEXTS)]
+    np.testing.assert_allclose(tables, wanted, atol=1e-5)
+
+
 def test_fine_tuned_model_without_head_layers_reads_w_and_no_characters():
     config = dataclasses.replace(TINY, intra_layers=1, head_layers=0, wiring="reference")
     model = HLMForLabels(config, 5, TOKEN_CLASSIFICATION)

@@ -33,8 +33,8 @@ TASKS = {
     "perceptron": Classification(Columns(), ("bad", "fair", "good")),
     "lstm": Tagging(labels=("O", "B-X", "I-X"), entities=True),
 }
-TASKS["lstm768"] = TASKS["lstm"]
-OWN = {"perceptron": {"transform", "label"}, "lstm": {"lstm", "label"}, "lstm768": {"lstm", "label"}}
+TASKS |= {"lstm768": TASKS["lstm"], "mean": TASKS["perceptron"]}
+OWN = {"mean": {"label"}, "perceptron": {"transform", "label"}, "lstm": {"lstm", "label"}, "lstm768": {"lstm", "label"}}
 
 
 def headed(family, label_head):
@@ -45,8 +45,8 @@ def headed(family, label_head):
 
 @pytest.mark.parametrize(
     ("family", "label_head"),
-    [("bert", "perceptron"), ("bert", "lstm"), ("bert", "lstm768"), ("gpt2", "perceptron")]
-    + [again(*case) for case in (("roberta", "perceptron"), ("roberta", "lstm"), ("gpt2", "lstm"))],
+    [("bert", "perceptron"), ("bert", "lstm"), ("bert", "lstm768"), ("gpt2", "perceptron"), ("bert", "mean")]
+    + [again(*case) for case in (("roberta", "perceptron"), ("roberta", "lstm"), ("gpt2", "lstm"), ("gpt2", "mean"))],
 )
 def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, label_head, tmp_path):
     source, model = headed(family, label_head)
@@ -74,8 +74,13 @@ def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, la
     ("task", "label_head", "message"),
     [
         ("lstm", "perceptron", "model.label_head=perceptron is for labels of texts; expected linear, lstm or lstm768 "),
-        ("perceptron", "lstm", "model.label_head=lstm is for labels of words; expected linear or perceptron for seq"),
-        ("perceptron", "paper", "model.label_head=paper: a bert has the heads linear, perceptron, lstm, lstm768"),
+        (
+            "perceptron",
+            "lstm",
+            "model.label_head=lstm is for labels of words; expected linear, perceptron or mean for seq",
+        ),
+        ("perceptron", "paper", "model.label_head=paper: a bert has the heads linear, perceptron, lstm, lstm768, mean"),
+        ("lstm", "mean", "model.label_head=mean is for labels of texts; expected linear, lstm or lstm768 "),
     ],
 )
 def test_a_head_is_for_its_task(task, label_head, message):
