@@ -119,6 +119,25 @@ def test_folder_noise_and_configs_are_resolved():
             lambda c: c.systems["a+nfkc"].update(tune=("k=v",)),
             "systems.a+nfkc: behind='a' is a system that is there, so tune cannot be set",
         ),
+        (
+            lambda c: add_system(c, "c", same="a", tune=("seeds=1",), tasks=("poss",)),
+            "systems.c.tasks: 'poss' is no task; did you mean pos?",
+        ),
+        (lambda c: c.systems.b.update(tasks=("pos",)), "systems.b.tasks=('pos',) is for entries with `same`"),
+        (
+            lambda c: [
+                add_system(c, "c", same="a", tune=("data.noise=swap",), tasks=("pos",)),
+                c.update(claims=("c ahead of b on topic",)),
+            ],
+            "claims: 'c ahead of b on topic': c is fine-tuned for pos alone",
+        ),
+        (
+            lambda c: [
+                add_system(c, "c", same="a", tune=("data.noise=swap",), tasks=("pos",)),
+                c.update(claims=("a ahead of c on all",)),
+            ],
+            "claims: 'a ahead of c on all': c is fine-tuned for pos alone",
+        ),
         (lambda c: c.update(claims=("a ahead of a on pos",)), "a system is not ahead of itself"),
         (lambda c: c.robustness.update(noise=("keybord",)), "did you mean keyboard?"),
         (lambda c: c.robustness.update(noise=("misspelling",)), "needs a list: robustness.misspellings names none"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from charlm.league import done
-from charlm.league.config import add_system, add_task, get_config, resolved
+from charlm.league.config import add_system, add_task, get_config, resolved, tasks_of
 from charlm.league.places import Places
 from charlm.league.plan import defences, jobs_of, ranked, trained
 from charlm.robustness.sums import SUMS_FILE
@@ -58,6 +58,19 @@ def test_jobs_come_after_those_that_they_need(jobs):
     assert jobs["budget/bytes"].needs == ("subwords/bytes",)
     assert jobs["tune/pos/late/3"].needs == ("train/late", "split/pos")
     assert jobs["measure/topic/late/0"].needs == ("tune/topic/late/0",)
+
+
+def test_a_system_is_fine_tuned_for_its_own_tasks(tmp_path):
+    config = league()
+    add_system(config, "mean", same="early", tune=("model.label_head=mean",), tasks=("topic",))
+    add_system(config, "mean+nfkc", behind="mean", defence="nfkc")
+    config = resolved(config)
+    jobs = {job.name: job for job in jobs_of(config, Places(tmp_path))}
+    own = {name for name in jobs if name.split("/")[2:3] == ["mean"]}
+    assert own == {f"{kind}/topic/mean/{seed}" for kind in ("tune", "measure") for seed in (0, 3)}
+    assert "--config.model.label_head=mean" in flags(jobs["tune/topic/mean/0"])
+    assert tasks_of(config, "mean+nfkc") == ["topic"]
+    assert tasks_of(config, "early+nfkc") == ["pos", "topic"]
 
 
 def test_a_defence_and_a_mere_start_are_not_fine_tuned(jobs):
