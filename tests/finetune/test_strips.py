@@ -122,6 +122,7 @@ SOURCES = {  # with room for several texts in a row
 CASES = [
     *(("tagging", family) for family in SOURCES),
     *(("classification", family) for family in ("hlm", "bert", "roberta", "gpt2", "characterbert")),
+    *(("classification", f"{family}, mean") for family in ("hlm", "bert", "gpt2")),
     *(("question_answering", family) for family in ("bert", "gpt2")),
     ("regression", "hlm"),
     ("ranking", "bert"),
@@ -136,13 +137,14 @@ def fine_tuned(tmp_path_factory, trained):
     @functools.cache
     def made(task, family):
         config = models.config(task, "bert")
-        source, kind = SOURCES[family](trained.workdir), task_of(config)
+        name, _, head = family.rpartition(", ") if family.endswith("mean") else (family, "", "")
+        source, kind = SOURCES[name](trained.workdir), task_of(config)
         read(config, kind)
-        model, target = with_task(source, kind)
+        model, target = with_task(source, kind, head)
         params = first_params(source, model, target, seed=3)
         metadata = model.metadata | {"task": kind.settings(), "fine_tuning": {}}
         found = FineTuned(replace(model, params=params, metadata=metadata), batch_size=8)
-        if family == "hlm":
+        if name == "hlm":
             found.evaluator.units.longest = 48  # relative positions have no end
         return found, found.task.read([models.data(task)], training=False)
 
