@@ -4,7 +4,7 @@
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
 models and three short tasks: some three hours of two cores of such a processor; "curves" has the BERT and the HLM of
-"evening" on a quarter, a half, all and twice the words; "base", the same as "", has the models' base sizes, for a pod;
+"evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the models' base sizes, for a pod;
 "tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say: text/
 (plain text), pos/, ner/, cls/, qa/ and misspell/.
 
@@ -198,12 +198,12 @@ def curves(config: ml_collections.ConfigDict) -> None:
         del config.systems[name]
     for task in ("emotions", "coinages"):  # from [CLS], which pre-training never used, HLM learns next to nothing
         config.tasks[task]["set"] = (*config.tasks[task]["set"], *_MEAN)
-    for name, share in (("quarter", 0.25), ("half", 0.5), ("double", 2.0)):
+    for name, share in (("eighth", 0.125), ("quarter", 0.25), ("half", 0.5)):
         for system in ("bert", "hlm"):
             _on_share(config, system, f"{system}-{name}", share)
     config.claims = tuple(
         f"hlm{at} ahead of bert{at} on all{noise}"
-        for at in ("-quarter", "-half", "", "-double")
+        for at in ("-eighth", "-quarter", "-half", "")
         for noise in ("", " under noise")
     )
 
