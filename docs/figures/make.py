@@ -1,7 +1,7 @@
 """Draws the figures of README and documentation: python docs/figures/make.py
 
 The numbers are read from the tables of docs/benchmarks.md, so a figure shows what the tables say, answers from
-answers.json, which answers.py writes, and the league from the results that `charlm league` has written. Open it to add
+answers.json, which answers.py writes, and the leagues from the results that `charlm league` has written. Open it to add
 a figure. Needs the extra [eval], for matplotlib; it writes SVG files beside this script, the same bytes each time.
 """
 
@@ -17,6 +17,7 @@ import matplotlib.pyplot as plt
 HERE = Path(__file__).resolve().parent
 MEASURED = HERE.parent / "benchmarks.md"
 LEAGUE = HERE.parent / "league" / "evening.json"
+CURVES = LEAGUE.with_name("curves.json")
 INK, PAPER, GRID = "#24292f", "#ffffff", "#d0d7de"
 HLM, BERT = "#0b6e4f", "#b7591b"
 LEAD, LOSS = "#4a90c8", "#e07b39"  # of the report's heat maps
@@ -249,6 +250,35 @@ def league() -> None:
     save(figure, "league")
 
 
+def curves() -> None:
+    """Draws what BERT and HLM score for what they have read: a row for each task, by words and by operations."""
+    found = json.loads(CURVES.read_text(encoding="utf-8"))
+    scores = {(one["task"], one["system"], one["noise"]): one for one in found["scores"]}
+    ranked = sorted(found["systems"], key=lambda one: one["words"])
+    figure, panels = plt.subplots(len(found["tasks"]), 2, figsize=(8, 2.5 * len(found["tasks"])), sharex="col",
+                                  sharey="row", facecolor=PAPER)  # fmt: skip
+    for row, task in zip(panels, found["tasks"], strict=True):
+        for axes, cost, unit in ((row[0], "words", 1e6), (row[1], "flops", 1e12)):
+            for family, color, marker in (("bert", BERT, "s"), ("hlm", HLM, "o")):
+                own = [one for one in ranked if one["name"].partition("-")[0] == family]
+                at = [one[cost] / unit for one in own]
+                for noise, style in (("", "-"), ("noise", "--")):
+                    points = [scores[task["name"], one["name"], noise] for one in own]
+                    low, value, high = ([100 * point[key] for point in points] for key in ("low", "value", "high"))
+                    label = f"{family.upper()}, {'under noise' if noise else 'clean'}"
+                    axes.plot(at, value, style, color=color, marker=marker, markersize=4, label=label)
+                    axes.fill_between(at, low, high, color=color, alpha=0.08, linewidth=0)
+            axes.set_xscale("log")
+            axes.grid(color=GRID, linewidth=0.5)
+            axes.spines[["top", "right"]].set_visible(False)
+        row[0].set_ylabel(f"{task['title']},\n{task['metric']}".replace(" (", "\n("))
+    for axes, text in zip(panels[-1], ("million words read", "TFLOP (useful operations)"), strict=True):
+        axes.set_xlabel(text)
+    figure.tight_layout(rect=(0, 0.05, 1, 1))
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), frameon=False, loc="lower center", ncols=4)
+    save(figure, "curves")
+
+
 def save(figure: plt.Figure, name: str) -> None:
     """Writes a figure as SVG without a date, so that equal figures are equal files."""
     figure.savefig(HERE / f"{name}.svg", bbox_inches="tight", metadata={"Date": None})
@@ -263,3 +293,4 @@ if __name__ == "__main__":
     report()
     search()
     league()
+    curves()
