@@ -4,9 +4,9 @@
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
 models and three short tasks: some three hours of two cores of such a processor; "curves" has the BERT and the HLM of
-"evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the models' base sizes, for a pod;
-"tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say: text/
-(plain text), pos/, ner/, cls/, qa/ and misspell/.
+"evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the models' base sizes, for
+a pod; "tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say:
+text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
