@@ -272,8 +272,12 @@ def curves() -> None:
             axes.grid(color=GRID, linewidth=0.5)
             axes.spines[["top", "right"]].set_visible(False)
         row[0].set_ylabel(f"{task['title']},\n{task['metric']}".replace(" (", "\n("))
-    for axes, text in zip(panels[-1], ("million words read", "TFLOP (useful operations)"), strict=True):
+    for axes, text, ticks in zip(
+        panels[-1], ("million words read", "TFLOP (useful operations)"), ((0.5, 1, 2, 5), (5, 10, 20, 50)), strict=True
+    ):
         axes.set_xlabel(text)
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
     figure.tight_layout(rect=(0, 0.05, 1, 1))
     figure.legend(*panels[0, 0].get_legend_handles_labels(), frameon=False, loc="lower center", ncols=4)
     save(figure, "curves")
