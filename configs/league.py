@@ -3,7 +3,7 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models and three short tasks: some three hours of two cores of such a processor; "curves" has the BERT and the HLM of
+models and three short tasks: some four hours of two cores of such a processor; "curves" has the BERT and the HLM of
 "evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the models' base sizes, for
 a pod; "tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say:
 text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
@@ -176,7 +176,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
     )  # fmt: skip
     of_texts = ("emotions", "coinages")
     for system in ("bert", "hlm"):
-        title = f"{config.systems[system].title}, mean of words"
+        title = f"{config.systems[system].title}, mean of all positions"
         add_system(config, f"{system}-mean", title=title, same=system, tune=_MEAN, tasks=of_texts)
     # Its tasks ask for different things: emotions for telling words, parts of speech for endings and the words around.
     of_all = [text for text in _CLAIMS if " on all" in text]

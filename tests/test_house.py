@@ -41,7 +41,8 @@ ROOMS = {
     "show": "core families",
     "statistics": "convert core data families text",
     "league": (
-        "cli config core data families finetune.run metrics robustness statistics.parameters tasks text training"
+        "cli config convert.heads core data families finetune.run metrics robustness statistics.parameters tasks text "
+        "training"
     ),
     "benchmark": "config convert core data families nn text training",
     "plan": "config core data families finetune training",

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 import ml_collections
 
 from charlm.config import finetuning, load_config_file, pretraining, unknown_key
+from charlm.convert.heads import READ_BY, check_label_head
 from charlm.core.keys import Key
 from charlm.families.family import Family, families, family, model_options
+from charlm.tasks.table import class_of
 
 # Keys that the league sets itself: with others, a system would not be what the report says.
 _PRE_TRAINING = ("init_from", "data.train", "data.heldout", "data.heldout_fraction")
@@ -25,7 +27,8 @@ def check_settings(systems: ml_collections.ConfigDict, tasks: ml_collections.Con
       systems, tasks: sections of a league's config in which paths of config files are found.
 
     Raises:
-      ValueError: a key is unknown, the league's own, or another family's, or a value is not among the key's choices.
+      ValueError: a key is unknown, the league's own, or another family's, a value is not among the key's choices, or
+        a family has no such head for the labels of a task.
     """
     of_task = {name: load_config_file(entry.config) for name, entry in tasks.items()}
     for name, entry in tasks.items():
@@ -40,6 +43,8 @@ def check_settings(systems: ml_collections.ConfigDict, tasks: ml_collections.Con
         for task_name, task in of_task.items():
             if not entry.tasks or task_name in entry.tasks:
                 _check_tuning(f"systems.{name}.tune", entry.tune, task, family(config.family))
+                together = (*tasks[task_name]["set"], *entry.tune)
+                _check_label_head(f"systems.{name} on {task_name}", together, task, family(config.family))
 
 
 def _check_tuning(
@@ -53,6 +58,19 @@ def _check_tuning(
         option = name.removeprefix("model.")
         if reader and option != name and option in every and option not in own:
             raise ValueError(f"{where}: {setting!r}: {reader.title} has no {name}")
+
+
+def _check_label_head(where: str, settings: Sequence[str], config: ml_collections.ConfigDict, reader: Family) -> None:
+    """Checks that a family has the head for labels that is asked for, and that it is one for the task."""
+    heads = [setting.partition("=")[2] for setting in settings if setting.startswith(f"{finetuning.LABEL_HEAD}=")]
+    label_head = heads[-1] if heads else config.model.label_head
+    if not label_head:
+        return
+    if label_head not in reader.label_heads:
+        has = f"the heads {', '.join(reader.label_heads)}" if reader.label_heads else "one head alone, leave it empty"
+        raise ValueError(f"{where}: {finetuning.LABEL_HEAD}={label_head}: {reader.title} has {has}")
+    if label_head in READ_BY:  # asked only then, since a task's class needs JAX
+        check_label_head(label_head, class_of(config.task).head, f"{where}: model.", reader.label_heads)
 
 
 def _check(

@@ -9,6 +9,7 @@ Open it to change how intervals, ranks or answers are computed.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -104,8 +105,9 @@ def draws_of(
     for system, conditions in rows.items():
         for condition, seeds in conditions.items():
             model = (models or {}).get(system, system), len(seeds)
-            if model not in picks:
-                picks[model] = rng.integers(0, len(seeds), (samples, len(seeds)))
+            if model not in picks:  # from a stream of its own, so that no other system changes its interval
+                own = np.random.default_rng([_SEED, zlib.crc32(model[0].encode()), model[1]])
+                picks[model] = own.integers(0, len(seeds), (samples, len(seeds)))
             scores_KR = np.stack([metric(times_RE @ seed) for seed in seeds])
             drawn_RK = np.take_along_axis(scores_KR.T, picks[model], axis=1)
             found.values[system, condition] = float(np.mean([metric(seed.sum(0)[None])[0] for seed in seeds]))

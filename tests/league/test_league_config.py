@@ -123,6 +123,21 @@ def test_folder_noise_and_configs_are_resolved():
             lambda c: add_system(c, "c", same="a", tune=("seeds=1",), tasks=("poss",)),
             "systems.c.tasks: 'poss' is no task; did you mean pos?",
         ),
+        (
+            lambda c: add_system(c, "c", same="b", tune=("model.label_head=mean",)),
+            "systems.c on pos: model.label_head=mean is for labels of texts; expected paper or reference for token",
+        ),
+        (
+            lambda c: add_system(c, "c", same="b", tune=("model.label_head=perceptron",), tasks=("topic",)),
+            "systems.c on topic: model.label_head=perceptron: HLM has the heads paper, reference, mean",
+        ),
+        (
+            lambda c: [
+                add_system(c, "c", config="characterbert_base"),
+                c.tasks.topic.update(set=("model.label_head=mean",)),
+            ],
+            "systems.c on topic: model.label_head=mean: CharacterBERT has one head alone, leave it empty",
+        ),
         (lambda c: c.systems.b.update(tasks=("pos",)), "systems.b.tasks=('pos',) is for entries with `same`"),
         (
             lambda c: [

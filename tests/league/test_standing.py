@@ -82,6 +82,16 @@ def test_a_model_behind_a_defence_that_changes_nothing_differs_by_nothing():
     assert apart.low < 0 < apart.high
 
 
+def test_another_system_changes_no_interval():
+    found, more = draws(a=0.8, b=0.7), draws(a=0.8, b=0.7, c=0.6)
+    for name in ("a", "b"):
+        assert found.score(name, CLEAN) == more.score(name, CLEAN)
+    seeds = {name: {CLEAN: [rows(0.8, 3), rows(0.5, 4), rows(0.7, 5)]} for name in ("x", "y")}
+    alone = draws_of({"y": seeds["y"]}, share, (), 200).score("y", CLEAN)
+    assert draws_of(seeds, share, (), 200).score("y", CLEAN) == alone
+    assert not np.array_equal(*draws_of(seeds, share, (), 200).samples.values())  # their runs are drawn apart
+
+
 def test_what_cannot_be_told_apart_shares_a_rank():
     found = draws(a=0.9, b=0.895, c=0.6)
     assert ranks(found, CLEAN) == {"a": 1, "b": 1, "c": 3}

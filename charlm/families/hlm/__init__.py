@@ -31,7 +31,7 @@ FAMILY = Family(
     label_head=Key(
         "",
         'HLM: "paper" reads [r_i; w_i] (section 3.3; the default), "reference" as the released code, "mean" for texts: '
-        "as the paper's, over the mean of all words",
+        "as the paper's, over the mean of all positions",
         ("", "paper", "reference", "mean"),
     ),
 )

@@ -1,8 +1,8 @@
 """Fine-tuned HLM: the encoder with an output layer for labels of sequences, of words, or for answers.
 
 Open it to change how a fine-tuned HLM reads a word. There are three label heads. "paper" concatenates a word's vectors
-before and in context and applies a small feed-forward network (section 3.3), and "mean" reads the mean over all words
-of what that network returns; "reference" is the head of the released code.
+before and in context and applies a small feed-forward network (section 3.3), and "mean" reads the mean over all words,
+special ones included, of what that network returns; "reference" is the head of the released code.
 """
 
 from __future__ import annotations
