@@ -46,7 +46,16 @@ def headed(family, label_head):
 @pytest.mark.parametrize(
     ("family", "label_head"),
     [("bert", "perceptron"), ("bert", "lstm"), ("bert", "lstm768"), ("gpt2", "perceptron"), ("bert", "mean")]
-    + [again(*case) for case in (("roberta", "perceptron"), ("roberta", "lstm"), ("gpt2", "lstm"), ("gpt2", "mean"))],
+    + [
+        again(*case)
+        for case in (
+            ("roberta", "perceptron"),
+            ("roberta", "lstm"),
+            ("gpt2", "lstm"),
+            ("gpt2", "mean"),
+            ("roberta", "mean"),
+        )
+    ],
 )
 def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, label_head, tmp_path):
     source, model = headed(family, label_head)

@@ -96,6 +96,7 @@ def test_another_policy_ends_the_one_for_use_that_was_stored(tmp_path):
     ("backbone", "task", "label_head", "own"),
     [
         ("bert", "tagging", "lstm", {"lstm", "label"}),
+        pytest.param("bert", "classification", "mean", {"label"}, marks=pytest.mark.slow),
         pytest.param("gpt2", "classification", "perceptron", {"transform", "label"}, marks=pytest.mark.slow),
     ],
 )
