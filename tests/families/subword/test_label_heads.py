@@ -55,7 +55,7 @@ def headed(family, label_head):
             ("gpt2", "mean"),
             ("roberta", "mean"),
         )
-    ],  # fmt: skip
+    ],
 )
 def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, label_head, tmp_path):
     source, model = headed(family, label_head)
