@@ -59,7 +59,7 @@ def measure(settings: ClozeSettings) -> JsonObject:
         "settings": settings.to_dict(),
         "metric": METRIC,
         "questions": len(test.questions),
-        "candidates": {"listed": test.listed, "of all": len(test.candidates), "of a length": test.of_a_length},
+        "candidates": {"listed": test.listed, "shared": len(test.candidates), "of_the_length": test.of_a_length},
         "systems": [
             {"name": one.name, "model": one.path, "defence": one.spec}
             | ({"title": one.model.pretrained.title, "writable": test.writable[one.path]} if one.model else {})

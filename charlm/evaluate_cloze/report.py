@@ -42,7 +42,7 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
 def report_of(results: JsonObject) -> Report:
     """Returns the whole report of what `charlm.evaluate_cloze.measure.measure` found."""
     parts = SystemParts(results, "sentences")
-    counts = f"{results['questions']} sentences, {results['candidates']['of all']} words to choose from"
+    counts = f"{results['questions']} sentences, {results['candidates']['shared']} words to choose from"
     sections = [
         Section("says", "What each noise costs", [parts.glance()]),
         Section("comparisons", "System against system", parts.comparisons()),
@@ -94,8 +94,8 @@ def _how(results: JsonObject) -> Bullets:
         [
             f"One word of each sentence is left out (seed {settings['seed']}): one of at least {SHORTEST} letters, "
             "none of them a capital, that is among the words to choose from. The other words get the noise.",
-            f"Words to choose from: {words}, and of these {count['listed']} the {count['of all']} that every model can "
-            f"write ({able}). All systems are told how many characters the right one has; {count['of a length']:.0f} "
+            f"Words to choose from: {words}, and of these {count['listed']} the {count['shared']} that every model can "
+            f"write ({able}). All systems are told how many characters the right one has; {count['of_the_length']:.0f} "
             "have that length, on average.",
             "Models of subwords rank a word of several by the geometric mean of their probabilities, each with as many "
             "masks as it has subwords.",

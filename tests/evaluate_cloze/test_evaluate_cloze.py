@@ -167,7 +167,7 @@ def test_differences_are_of_the_same_sentences(text, questions, tmp_path, monkey
     assert least["value"] == pytest.approx(np.mean([a == one.word for a, one in zip(commonest, first, strict=True)]))
     report = str(report_of(results))
     assert "all 8; two 8; none 8" in report
-    assert results["candidates"]["of a length"] == pytest.approx(
+    assert results["candidates"]["of_the_length"] == pytest.approx(
         np.mean([sum(len(word) == one.n for word in candidates_in(SENTENCES)) for one in first])
     )
 
@@ -178,7 +178,7 @@ def test_a_report_is_read_again_where_it_is_whole(text, tmp_path, bert):
         samples=50, defence=("nfkc",), command="the command",
     )  # fmt: skip
     results = measure(settings)
-    assert (results["questions"], results["candidates"]["of all"]) == (3, 8)
+    assert (results["questions"], results["candidates"]["shared"]) == (3, 8)
     assert results["noise"] == ["clean", "swap:0.3", "drop:0.2"]
     assert [one["name"] for one in results["systems"]] == [COMMONEST, bert, f"{bert} behind nfkc"]
     of = {(one["system"], one["noise"], one["score"]): one for one in results["scores"]}
