@@ -9,12 +9,27 @@ import argparse
 import re
 import shutil
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from typing import Protocol
 
 _WIDEST = 120  # columns: longer lines are hard to read
 _NARROWEST = 40  # columns: with fewer, a terminal breaks lines itself
 _LISTED = re.compile(r"  (\S.*?)( {2,})(\S.*)")
+
+
+class HasLine(Protocol):
+    """An entry of a table that says what it is in a line."""
+
+    @property
+    def line(self) -> str:
+        """What it is."""
+        ...
+
+
+def table(title: str, entries: Mapping[str, HasLine]) -> str:
+    """Returns a table of names for the end of a help text: a line for each, with what it is."""
+    return "\n".join([f"{title}:", *(f"  {name:<16} {entry.line}" for name, entry in entries.items())])
 
 
 class HelpText(argparse.HelpFormatter):

@@ -10,9 +10,6 @@ from pathlib import Path
 
 from charlm.core.types import JsonObject
 from charlm.evaluate_cloze.questions import SHORTEST
-from charlm.robustness.render.files import write_files
-from charlm.robustness.render.markdown import markdown
-from charlm.robustness.render.page import html
 from charlm.robustness.render.parts import (
     Block,
     Bullets,
@@ -22,11 +19,10 @@ from charlm.robustness.render.parts import (
     Name,
     Report,
     RichText,
-    Section,
     Table,
     Wrong,
 )
-from charlm.robustness.render.systems import SystemParts, reproduce
+from charlm.robustness.render.systems import SystemParts, write_system_report
 
 
 def write_report(results: JsonObject, folder: Path) -> list[Path]:
@@ -35,28 +31,18 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
     Raises:
       ValueError: the folder cannot be written.
     """
-    report = report_of(results)
-    return write_files(folder, results, markdown(report), html(report))
+    return write_system_report(folder, results, report_of(results))
 
 
 def report_of(results: JsonObject) -> Report:
     """Returns the whole report of what `charlm.evaluate_cloze.measure.measure` found."""
     parts = SystemParts(results, "sentences")
     counts = f"{results['questions']} sentences, {results['candidates']['shared']} words to choose from"
-    sections = [
-        Section("says", "What each noise costs", [parts.glance()]),
-        Section("comparisons", "System against system", parts.comparisons()),
-        Section("shown", "Sentences, typos and what each system guesses", _shown(results)),
-        Section("scores", "All scores", parts.tables(), folded=True),
-        Section("how", "How it was measured", [_how(results)], folded=True),
-        Section("notes", "Notes", [Bullets(results["notes"])] if results["notes"] else [], folded=True),
-        Section("reproduce", "How to reproduce", reproduce(results), folded=True),
-    ]
-    return Report(
-        title="Words left out, under typos",
-        subtitle=f"Measured: how often the first guess is right, out of 100, clean and under noise; {counts}",
-        headline=parts.headline(),
-        sections=[section for section in sections if section.blocks],
+    return parts.report(
+        "Words left out, under typos",
+        f"Measured: how often the first guess is right, out of 100, clean and under noise; {counts}",
+        ("Sentences, typos and what each system guesses", _shown(results)),
+        [_how(results)],
     )
 
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from charlm.core.called_as import program
 from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
+from charlm.core.help_text import table
 from charlm.core.local_paths import check_options, check_path
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -41,20 +42,17 @@ from charlm.evaluate_retrieval.settings import (
     SPLIT,
     RetrievalSettings,
 )
-from charlm.text.noise import KINDS
-from charlm.text.noise.levels import ALL, planned
+from charlm.text.noise.levels import ALL, kinds_of_noise, planned
 
 log = logging.getLogger("charlm")
 
 
 def _parser() -> argparse.ArgumentParser:
     first, *rest = (__doc__ or "").split("\n\n")
-    rivals = "\n".join(["defences:", *(f"  {name:<16} {entry.line}" for name, entry in RIVALS.items())])
-    kinds = (f"  {name:<16} {kind.line} (usual rate {kind.rate:g})" for name, kind in KINDS.usable())
     parser = Parser(
         prog=program("charlm.evaluate_retrieval"),
         description=first,
-        epilog="\n\n".join([*rest, "\n".join(["kinds of noise:", *kinds]), rivals]),
+        epilog="\n\n".join([*rest, kinds_of_noise(), table("defences", RIVALS)]),
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", default=[], metavar="FOLDER", help="models that embed queries")

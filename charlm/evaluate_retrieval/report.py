@@ -10,9 +10,6 @@ from pathlib import Path
 
 from charlm.core.pages import shortened
 from charlm.core.types import JsonObject
-from charlm.robustness.render.files import write_files
-from charlm.robustness.render.markdown import markdown
-from charlm.robustness.render.page import html
 from charlm.robustness.render.parts import (
     Block,
     Bullets,
@@ -22,11 +19,10 @@ from charlm.robustness.render.parts import (
     Name,
     Report,
     RichText,
-    Section,
     Table,
     Wrong,
 )
-from charlm.robustness.render.systems import SystemParts, reproduce, score_name
+from charlm.robustness.render.systems import SystemParts, score_name, write_system_report
 
 _TEXT = 140  # characters of a document that are shown
 _NEAREST = 70  # characters of the nearest text of a class that are shown
@@ -42,8 +38,7 @@ def write_report(results: JsonObject, folder: Path) -> list[Path]:
     Raises:
       ValueError: the folder cannot be written.
     """
-    report = report_of(results)
-    return write_files(folder, results, markdown(report), html(report))
+    return write_system_report(folder, results, report_of(results))
 
 
 def report_of(results: JsonObject) -> Report:
@@ -52,20 +47,11 @@ def report_of(results: JsonObject) -> Report:
     classes, documents = results["classes"], results["documents"]
     counts = f"{results['queries']} queries, "
     counts += f"{classes} classes of {documents} texts" if classes else f"{documents} documents"
-    sections = [
-        Section("says", "What each noise costs", [parts.glance()]),
-        Section("comparisons", "System against system", parts.comparisons()),
-        Section("shown", "Queries, typos and what each system finds", _shown(results)),
-        Section("scores", "All scores", parts.tables(), folded=True),
-        Section("how", "How it was measured", _how(results), folded=True),
-        Section("notes", "Notes", [Bullets(results["notes"])] if results["notes"] else [], folded=True),
-        Section("reproduce", "How to reproduce", reproduce(results), folded=True),
-    ]
-    return Report(
-        title="Classes by nearest centroid, under typos" if classes else "Retrieval under typos",
-        subtitle=f"Measured: {score_name(results['metric'])}, out of 100, clean and under noise; {counts}",
-        headline=parts.headline(),
-        sections=[section for section in sections if section.blocks],
+    return parts.report(
+        "Classes by nearest centroid, under typos" if classes else "Retrieval under typos",
+        f"Measured: {score_name(results['metric'])}, out of 100, clean and under noise; {counts}",
+        ("Queries, typos and what each system finds", _shown(results)),
+        _how(results),
     )
 
 

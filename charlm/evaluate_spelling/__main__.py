@@ -28,6 +28,7 @@ import sys
 from charlm.core.called_as import program
 from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
+from charlm.core.help_text import table
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
@@ -39,8 +40,11 @@ log = logging.getLogger("charlm")
 
 def _parser() -> argparse.ArgumentParser:
     first, *rest = (__doc__ or "").split("\n\n")
-    rivals = "\n".join(["rivals:", *(f"  {name:<16} {entry.line}" for name, entry in RIVALS.items())])
-    parser = Parser(prog=program("charlm.evaluate_spelling"), description=first, epilog="\n\n".join([*rest, rivals]))
+    parser = Parser(
+        prog=program("charlm.evaluate_spelling"),
+        description=first,
+        epilog="\n\n".join([*rest, table("rivals", RIVALS)]),
+    )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", default=[], metavar="FOLDER", help="spellers of charlm")
     add("--data", nargs="+", default=[], metavar="FILE", help="text without misspellings, as data.train reads it")

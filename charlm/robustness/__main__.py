@@ -15,31 +15,21 @@ import argparse
 import logging
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
 
 from charlm.core.called_as import program
 from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
+from charlm.core.help_text import table
 from charlm.core.local_paths import check_options
 from charlm.core.logs import start_logging
 from charlm.core.types import JsonObject
 from charlm.robustness.recipes import RECIPES
 from charlm.robustness.settings import ALL, LEVELS, ReportSettings, planned
-from charlm.text.noise import KINDS
+from charlm.text.noise.levels import kinds_of_noise
 from charlm.wordrec.defences import KNOWN
 
 log = logging.getLogger("charlm")
-
-
-class _Line(Protocol):
-    """An entry of a table that says what it is in a line."""
-
-    @property
-    def line(self) -> str:
-        """What it is."""
-        ...
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog=program("charlm.robustness"),
         description=paragraphs[0],
-        epilog="\n\n".join([*paragraphs[1:], _kinds(), _said("defences", KNOWN), _said("attacks", RECIPES)]),
+        epilog="\n\n".join([*paragraphs[1:], kinds_of_noise(), table("defences", KNOWN), table("attacks", RECIPES)]),
     )
     add, usual = parser.add_argument, "(default: %(default)s)"
     add("--models", nargs="+", required=True, metavar="FOLDER", help="workdirs of models fine-tuned for the same task")
@@ -70,15 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--examples", type=int, default=0, metavar="N", help="use only the first N examples; 0: all (default)")
     add("--samples", type=int, default=1000, help=f"number of resamples for each interval {usual}")
     return parser
-
-
-def _kinds() -> str:
-    lines = (f"  {name:<16} {kind.line} (usual rate {kind.rate:g})" for name, kind in KINDS.usable())
-    return "\n".join(["kinds of noise:", *lines])
-
-
-def _said(title: str, table: Mapping[str, _Line]) -> str:
-    return "\n".join([f"{title}:", *(f"  {name:<16} {entry.line}" for name, entry in table.items())])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -6,11 +6,28 @@ how both show a score.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from charlm.core.types import JsonObject
+from charlm.robustness.render.files import write_files
+from charlm.robustness.render.markdown import markdown
 from charlm.robustness.render.numbers import Interval, Numbers
-from charlm.robustness.render.parts import STEPS, Block, Cell, Command, Name, RichText, Shaded, Strong, Table
+from charlm.robustness.render.page import html
+from charlm.robustness.render.parts import (
+    STEPS,
+    Block,
+    Bullets,
+    Cell,
+    Command,
+    Name,
+    Report,
+    RichText,
+    Section,
+    Shaded,
+    Strong,
+    Table,
+)
 from charlm.text.noise.levels import CLEAN
 
 _STEP = 0.05  # of a score: how much each shade of a cell stands for
@@ -105,8 +122,31 @@ class SystemParts:
         )
         return [Table("table-comparisons", caption, ["noise", "first", "second", "difference"], rows, texts=3)]
 
+    def report(self, title: str, subtitle: str, shown: tuple[str, list[Block]], how: Sequence[Block]) -> Report:
+        """Returns the whole report; sections without anything in them are left out.
 
-def reproduce(results: JsonObject) -> list[Block]:
-    """Returns the command that the settings name."""
-    command = results["settings"]["command"]
-    return [Command(command)] if command else []
+        Args:
+          title, subtitle: of the page.
+          shown: the title of the section of shown examples, and what is in it.
+          how: how it was measured.
+        """
+        notes, command = self._results["notes"], self._results["settings"]["command"]
+        sections = [
+            Section("says", "What each noise costs", [self.glance()]),
+            Section("comparisons", "System against system", self.comparisons()),
+            Section("shown", *shown),
+            Section("scores", "All scores", self.tables(), folded=True),
+            Section("how", "How it was measured", how, folded=True),
+            Section("notes", "Notes", [Bullets(notes)] if notes else [], folded=True),
+            Section("reproduce", "How to reproduce", [Command(command)] if command else [], folded=True),
+        ]
+        return Report(title, subtitle, self.headline(), [section for section in sections if section.blocks])
+
+
+def write_system_report(folder: Path, results: JsonObject, report: Report) -> list[Path]:
+    """Writes the numbers, the table and the page into a folder, which is made if needed; report.json comes first.
+
+    Raises:
+      ValueError: the folder cannot be written.
+    """
+    return write_files(folder, results, markdown(report), html(report))

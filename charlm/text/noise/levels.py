@@ -13,6 +13,12 @@ from charlm.text.noise import KINDS, Noise
 ALL, CLEAN = "all", "clean"
 
 
+def kinds_of_noise() -> str:
+    """Returns the table of the kinds of noise for the end of a help text, with their usual rates."""
+    lines = (f"  {name:<16} {kind.line} (usual rate {kind.rate:g})" for name, kind in KINDS.usable())
+    return "\n".join(["kinds of noise:", *lines])
+
+
 class Level(NamedTuple):
     """A noise as a report names it, and what draws it; None: clean text."""
 
