@@ -34,7 +34,8 @@ from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
 from charlm.core.reading import read_object
 from charlm.core.types import JsonObject
-from charlm.league.config import KEYS, changes, resolved, set_key
+from charlm.league.changes import changes
+from charlm.league.config import KEYS, resolved, set_key
 from charlm.league.events import END, START, STOPPED, Events
 from charlm.league.jobs import Job
 from charlm.league.places import Places

@@ -7,7 +7,7 @@ A file such as configs/league.py starts from `get_config`, and adds systems, tas
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -15,7 +15,6 @@ import ml_collections
 from charlm.config import flatten, is_fine_tuning, load_config_file, no_config_file
 from charlm.core.keys import Key, amount, count, defaults, natural, put, set_typed, share
 from charlm.core.nearest import did_you_mean
-from charlm.core.types import Json, JsonObject
 from charlm.families.family import family
 from charlm.league.settings import check_settings
 from charlm.text.defences import parsed
@@ -79,17 +78,7 @@ TASK_KEYS: dict[str, Key] = {
 }
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+_-]*")
 _CLAIM = re.compile(r"(\S+) ahead of (\S+) on (\S+)(?: under (\S+))?(?: by (\d+(?:\.\d+)?))?")
-_MAY_CHANGE = (
-    "title",
-    "claims",
-    "pretraining.runs",
-    "pretraining.baseline",
-    "robustness.samples",
-    "robustness.batch_size",
-)
-_TITLE = re.compile(r"(systems|tasks)\.[^.]+\.title")
-_MAY_GROW = ("tuning.seeds", "robustness.noise")
-_SECTIONS = {"systems": SYSTEM, "tasks": TASK_KEYS}
+SECTIONS = {"systems": SYSTEM, "tasks": TASK_KEYS}
 
 
 class Claim(NamedTuple):
@@ -129,7 +118,7 @@ def add_task(league: ml_collections.ConfigDict, name: str, /, **values: object) 
 
 
 def _add(config: ml_collections.ConfigDict, section: str, name: str, values: Mapping[str, object]) -> None:
-    entry = ml_collections.ConfigDict(defaults(_SECTIONS[section]))
+    entry = ml_collections.ConfigDict(defaults(SECTIONS[section]))
     for key, value in values.items():
         if key not in entry:
             raise ValueError(f"{section}.{name}: no key {key!r}{did_you_mean(key, entry.keys())}")
@@ -218,7 +207,7 @@ def _in_folder(key: str, names: Sequence[str], folder: str) -> tuple[str, ...]:
 
 
 def _check(config: ml_collections.ConfigDict) -> None:
-    flat = {name: value for name, value in flatten(config).items() if name.split(".")[0] not in _SECTIONS}
+    flat = {name: value for name, value in flatten(config).items() if name.split(".")[0] not in SECTIONS}
     for name, value in flat.items():
         if name != "task" and name not in KEYS:
             raise ValueError(f"unknown key {name} of a league{did_you_mean(name, KEYS)}")
@@ -234,7 +223,7 @@ def _check(config: ml_collections.ConfigDict) -> None:
     seeds = config.tuning.seeds
     if not seeds or len(set(seeds)) < len(seeds) or not all(isinstance(seed, int) and seed >= 0 for seed in seeds):
         raise ValueError(f"tuning.seeds={seeds}: expected different whole numbers from 0, at least one")
-    for section, keys in _SECTIONS.items():
+    for section, keys in SECTIONS.items():
         for name, entry in config[section].items():
             if not _NAME.fullmatch(name) or name in (ALL, "noise"):
                 raise ValueError(f"{section}.{name}: expected a name of letters, digits, +, - and _")
@@ -341,74 +330,3 @@ def claim_of(text: str, config: ml_collections.ConfigDict) -> Claim:
         if spec not in config.robustness.noise:
             raise ValueError(f"claims: {text!r}: {spec} is not among robustness.noise")
     return Claim(text, a, b, task, spec, float(points or 0))
-
-
-def changes(old: JsonObject, new: JsonObject, begun: Callable[[str, str], bool] = lambda *_: True) -> list[str]:
-    """Returns what differs between the config of a workdir and another one, but for what may be added or changed.
-
-    Args:
-      old, new: configs as dicts, `old` read from JSON, where tuples are lists.
-      begun: says of "systems" or "tasks" and a name there whether anything is kept of it. If nothing is, of what starts
-        from it neither, it may change.
-    """
-    fresh = [f"tasks.{name}." for name in old["tasks"] if not begun("tasks", name)]
-    fresh += [
-        f"systems.{name}."
-        for name in old["systems"]
-        if not any(begun("systems", one) for one in (name, *_starting_from(name, old["systems"])))
-    ]
-    before = dict(_leaves(old))
-    after = dict(_leaves(new))
-    found = []
-    for name, value in before.items():
-        if name in _MAY_CHANGE or name.startswith(tuple(fresh)) or (name in after and _TITLE.fullmatch(name)):
-            continue
-        now = after.get(name)
-        grown = name in _MAY_GROW and isinstance(now, list) and isinstance(value, list) and set(value) <= set(now)
-        if name not in after:
-            found.append(f"{name} is gone")
-        elif now != value and not grown:
-            found.append(f"{name} is {now!r}, there {value!r}")
-    entries = {".".join(name.split(".")[:2]) for name in before}
-    for name, value in after.items():
-        if name not in before and (key := _key_of(name)) is not None and value == _stored(key.default):
-            continue  # the workdir is from before there was such a key
-        if name not in before and (name.split(".")[0] not in _SECTIONS or ".".join(name.split(".")[:2]) in entries):
-            found.append(f"{name} is {value!r}, there it is not set")
-    return _without_parts(found)
-
-
-def _without_parts(found: Sequence[str]) -> list[str]:
-    """Returns the lines, with one for a system or task that is gone instead of one for each of its keys."""
-    kept: dict[str, None] = {}
-    for line in found:
-        name = line.partition(" ")[0]
-        whole = name.split(".")[0] in _SECTIONS and line.endswith(" is gone")
-        kept[f"{'.'.join(name.split('.')[:2])} is gone" if whole else line] = None
-    return list(kept)
-
-
-def _starting_from(name: str, systems: Mapping[str, JsonObject]) -> Iterator[str]:
-    """Yields the systems whose models come of that of another one."""
-    for one, entry in systems.items():
-        if name in (entry.get("start"), entry.get("same")):
-            yield one
-            yield from _starting_from(one, systems)
-
-
-def _key_of(name: str) -> Key | None:
-    """Returns the key of a full name, such as "budget.words" or "systems.bert.share"."""
-    section, _, rest = name.partition(".")
-    return _SECTIONS[section].get(rest.rpartition(".")[2]) if section in _SECTIONS else KEYS.get(name)
-
-
-def _stored(value: object) -> object:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _leaves(values: JsonObject, prefix: str = "") -> Iterator[tuple[str, Json]]:
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", list(value) if isinstance(value, tuple | list) else value

@@ -9,10 +9,10 @@ import pytest
 
 from charlm.config import CARRIED, flatten, load_config_file
 from charlm.league.__main__ import main
+from charlm.league.changes import changes
 from charlm.league.config import (
     add_system,
     add_task,
-    changes,
     claim_of,
     get_config,
     resolved,
