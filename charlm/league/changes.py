@@ -22,6 +22,7 @@ _MAY_CHANGE = (
 )
 _TITLE = re.compile(r"(systems|tasks)\.[^.]+\.title")
 _MAY_GROW = ("tuning.seeds", "robustness.noise")
+_TASKS_OF_SYSTEM = re.compile(r"systems\.[^.]+\.tasks")
 
 
 def changes(old: JsonObject, new: JsonObject, begun: Callable[[str, str], bool] = lambda *_: True) -> list[str]:
@@ -45,10 +46,9 @@ def changes(old: JsonObject, new: JsonObject, begun: Callable[[str, str], bool] 
         if name in _MAY_CHANGE or name.startswith(tuple(fresh)) or (name in after and _TITLE.fullmatch(name)):
             continue
         now = after.get(name)
-        grown = name in _MAY_GROW and isinstance(now, list) and isinstance(value, list) and set(value) <= set(now)
         if name not in after:
             found.append(f"{name} is gone")
-        elif now != value and not grown:
+        elif now != value and not _has_grown(name, value, now):
             found.append(f"{name} is {now!r}, there {value!r}")
     entries = {".".join(name.split(".")[:2]) for name in before}
     for name, value in after.items():
@@ -57,6 +57,15 @@ def changes(old: JsonObject, new: JsonObject, begun: Callable[[str, str], bool] 
         if name not in before and (name.split(".")[0] not in SECTIONS or ".".join(name.split(".")[:2]) in entries):
             found.append(f"{name} is {value!r}, there it is not set")
     return _without_parts(found)
+
+
+def _has_grown(name: str, old: Json, new: Json) -> bool:
+    """Whether the new value of a key asks for more than the old one, and for all that the old one asked for."""
+    if not isinstance(old, list) or not isinstance(new, list):
+        return False
+    if _TASKS_OF_SYSTEM.fullmatch(name):
+        return bool(old) and (not new or set(old) <= set(new))  # none named: all of them
+    return name in _MAY_GROW and set(old) <= set(new)
 
 
 def _without_parts(found: Sequence[str]) -> list[str]:

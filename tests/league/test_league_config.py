@@ -283,6 +283,20 @@ def test_systems_tasks_seeds_and_noises_may_be_added_and_titles_may_change():
     assert changes(before, before) == []
 
 
+def test_the_tasks_of_a_system_may_grow_and_not_shrink():
+    def with_tasks(*names):
+        config = league()
+        add_system(config, "noisy", same="a", tune=("data.noise=swap:0.1",), tasks=names)
+        return stored(config)
+
+    assert changes(with_tasks("pos"), with_tasks("pos", "topic")) == []
+    assert changes(with_tasks("pos"), with_tasks()) == []  # all
+    assert changes(with_tasks("pos", "topic"), with_tasks("pos")) == [
+        "systems.noisy.tasks is ['pos'], there ['pos', 'topic']"
+    ]
+    assert changes(with_tasks(), with_tasks("pos")) == ["systems.noisy.tasks is ['pos'], there []"]
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
