@@ -257,7 +257,8 @@ class Model(Labelling):
         def filled(several: list[str]) -> list[list[Gap]]:
             predictor = self._able("fill_mask")
             known = None if words is None else predictor.known_words(words)
-            return [self._gaps(text, predictor.fill_mask(text, top=top, known=known)) for text in several]
+            found = predictor.fill_masks(several, self.batch_size, top=top, known=known)
+            return [self._gaps(text, fills) for text, fills in zip(several, found, strict=True)]
 
         return self._each(texts, filled)
 

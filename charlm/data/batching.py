@@ -57,6 +57,17 @@ class BatchShape:
     unique_words: bool = True
     room: int = 0
 
+    def joined(self, other: BatchShape) -> BatchShape:
+        """Returns the smallest shape that holds what each of two shapes holds, if they differ in numbers of rows."""
+        largest = lambda a, b: tuple(map(max, zip(a, b, strict=True)))
+        return dataclasses.replace(
+            self,
+            sequences=max(self.sequences, other.sequences),
+            table=largest(self.table, other.table),
+            masked=largest(self.masked, other.masked),
+            labels=largest(self.labels, other.labels),
+        )
+
 
 def edges(slots: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns [CLS] and [SEP] as words, uint16 [1, slots] each: one character, no WORD_CLS (HLM, appendix A.3)."""
@@ -301,7 +312,7 @@ def shape_of(sequences: list[WordSequence], words: int, bucket_slots: tuple[int,
     (masked_N,) = np.nonzero(is_masked_N)
     return BatchShape(
         shards=1,
-        sequences=1 << max(len(sequences) - 1, 0).bit_length(),
+        sequences=power_of_two(len(sequences)),
         words=words,
         slots=bucket_slots,
         table=rows(bucket_N[distinct(np.arange(len(chars_NC)))]),
@@ -336,13 +347,18 @@ def cache_slots(longest: int) -> tuple[int, ...]:
     return slots_up_to(longest, (5, 7, 9, 11, 14))
 
 
+def power_of_two(n: int) -> int:
+    """Returns the smallest power of two that is at least n, and at least 1."""
+    return 1 << max(n - 1, 0).bit_length()
+
+
 def round_up(n: int, least: int = 32) -> int:
     """Returns the next multiple of a step, so that few different shapes occur.
 
     The step is `least`, and past 8 * `least` an eighth of the next power of two. Powers of two alone would be too
     coarse: they add half as much again on average, and a padding row costs as much as a word.
     """
-    step = max(least, (1 << max(n - 1, 0).bit_length()) // 8)
+    step = max(least, power_of_two(n) // 8)
     return -(-n // step) * step
 
 

@@ -288,6 +288,26 @@ class Predictor(abc.ABC):
         Raises:
           ValueError: the model cannot fill gaps, the text has none, or an argument is out of range.
         """
+        return self.fill_masks([text], length=length, top=top, known=known)[0]
+
+    def fill_masks(
+        self,
+        texts: Iterable[str],
+        batch_size: int = 32,
+        *,
+        length: Length = "auto",
+        top: int = 5,
+        known: KnownWords | Iterable[str] | None = None,
+    ) -> list[list[list[Fill]]]:
+        """Returns what `fill_mask` returns of each text; gaps of texts of similar length are read together.
+
+        Args:
+          batch_size: texts whose predictions are in memory at a time.
+          length, top, known: as in `fill_mask`.
+
+        Raises:
+          ValueError: as in `fill_mask`, or `texts` is one string.
+        """
         raise self._refusal("fill_mask")
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:

@@ -59,7 +59,7 @@ def make_parser(description: str) -> argparse.ArgumentParser:
     reply.add_argument("--context", required=True, help="file of the text that holds the answers")
     reply.add_argument("--top", type=int, default=1, help="number of answers (default: %(default)s)")
     rank.add_argument("--query", required=True, help="the query that the passages are to answer")
-    for command in (encode, mend, score, generate, tag, classify, measure, reply, rank, whole):
+    for command in (*(one for one in of_texts if one is not near), whole):
         command.add_argument("--batch-size", type=int, default=32, help="texts at a time (default: %(default)s)")
     for command in (encode, fill, mend, tag, classify, measure, reply, rank, whole):
         add_options(command)

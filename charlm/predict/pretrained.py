@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from collections.abc import Sequence
 
 from charlm.core.types import JsonObject
 from charlm.families.corrections import Correction
-from charlm.families.predictor import Encoding, Generation, KnownWords, Predictor, Score, check_seeds
+from charlm.families.predictor import Encoding, Fill, Generation, KnownWords, Predictor, Score, check_seeds
 from charlm.predict.options import read_counts, read_words, word_length
 from charlm.predict.stream import BATCHES_AT_A_TIME, Answerer, Asked
 
@@ -57,11 +58,15 @@ def _fill(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, int
     elif args.any:
         raise ValueError(f"--any: a {predictor.name} spells no words; it ranks all that it can write without it")
 
-    def result(asked: Asked) -> JsonObject:
-        gaps = predictor.fill_mask(asked.text, length=length, top=args.top, known=known, **options)
+    def result(gaps: Sequence[Sequence[Fill]]) -> JsonObject:
         return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
 
-    return lambda chunk: [*map(result, chunk)], 1
+    def answer(chunk: list[Asked]) -> list[JsonObject]:
+        texts = [asked.text for asked in chunk]
+        found = predictor.fill_masks(texts, args.batch_size, length=length, top=args.top, known=known, **options)
+        return [*map(result, found)]
+
+    return answer, BATCHES_AT_A_TIME * args.batch_size
 
 
 def _correct(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, int]:

@@ -92,8 +92,8 @@ def test_options_are_those_of_what_an_added_predictor_declares(monkeypatch, caps
     class Speller(Scorer):
         suited, spells = ("encode", "fill_mask"), True
 
-        def fill_mask(self, text, *, length="auto", top=5, known=None, any_spelling=False):
-            return [[Fill("any" if any_spelling else "own", -1.0, 0.5)]]
+        def fill_masks(self, texts, batch_size=32, *, length="auto", top=5, known=None, any_spelling=False):
+            return [[[Fill("any" if any_spelling else "own", -1.0, 0.5)]] for _ in texts]
 
     monkeypatch.setattr(Predictor, "from_checkpoint", lambda path, **options: Speller())
     assert predict.main(["fill-mask", "--checkpoint=run", "--any", "a [MASK]"]) == 0

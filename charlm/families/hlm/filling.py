@@ -6,19 +6,23 @@ each length. Open it to change how spellings are ranked, or which gaps share a c
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from charlm.data.batching import WordSequence, framed, pack_all
+from charlm.data.batching import BatchShape, WordSequence, framed, packed, power_of_two, shape_of
 from charlm.data.forms import hidden_row, hidden_rows, word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.predictor import Fill, check_top
 from charlm.families.windows import GAPS_AT_A_TIME, few_widths, rows_a_call, start_around, together
 from charlm.text.chars import BYTES, FIRST_CHAR, MASK, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings
+
+LEAST_WIDTH = 32  # words of the smallest batch of several sentences
 
 
 class WordGap(NamedTuple):
@@ -30,6 +34,20 @@ class WordGap(NamedTuple):
     hidden: frozenset[int] = frozenset()
 
 
+class Asked(NamedTuple):
+    """What a model reads in one call, for some gaps.
+
+    Attributes:
+      sequences: the sentences, each once, with the characters to predict.
+      words: for each word to predict the number of its sequence, its place there without [CLS], and its length.
+      lengths: for each gap the lengths of the words that may fill it; as many of `words` belong to it, in order.
+    """
+
+    sequences: list[WordSequence]
+    words: list[tuple[int, int, int]]
+    lengths: list[list[int]]
+
+
 class GapFiller:
     """Fills gaps of sentences.
 
@@ -38,6 +56,7 @@ class GapFiller:
       encoder: the characters of words.
       buckets: slots of the buckets of words, see `charlm.data.batching.inference_slots`.
       max_words: the most words that the model reads at a time, with [CLS] and [SEP].
+      shapes: the batch shapes of calls so far, by sentences and words; it gets new ones.
     """
 
     def __init__(
@@ -46,33 +65,54 @@ class GapFiller:
         encoder: WordEncoder,
         buckets: tuple[int, ...],
         max_words: int,
+        shapes: dict[tuple[int, int], BatchShape],
     ) -> None:
-        self._run, self._encoder, self._buckets = predict, encoder, buckets
+        self._run, self._encoder, self._buckets, self._shapes = predict, encoder, buckets, shapes
         self._vocab, self._slots, self._max_words = encoder.vocab, encoder.char_slots, max_words
 
-    def calls(self, gaps: list[WordGap]) -> Iterator[list[int]]:
-        """Yields the indices of the gaps of one text that are filled in one call.
-
-        A gap of any length reads a sentence for each length, in a call of its own. Gaps of stated lengths in one window
-        read the same sentence, and `GAPS_AT_A_TIME` sentences make a call, or fewer where they are long.
-        """
-        yield from ([n] for n, gap in enumerate(gaps) if gap.length == "auto")
-        stated = [n for n, gap in enumerate(gaps) if gap.length != "auto"]
-        sentences = together(self._start(gaps[n]) for n in stated)
-        most = rows_a_call(GAPS_AT_A_TIME, few_widths(min(len(gaps[0].words) + 2, self._max_words), self._max_words))
-        for at in range(0, len(sentences), most):
-            yield [stated[i] for sentence in sentences[at : at + most] for i in sentence]
-
-    def fill(self, gaps: Iterable[WordGap], top: int, known: WordList | None) -> list[list[Fill]]:
-        """Returns the likeliest words for each gap, best first; computes all gaps in one batch.
+    def fill(self, gaps: Sequence[WordGap], top: int, known: WordList | None) -> list[list[Fill]]:
+        """Returns the likeliest words for each gap, best first.
 
         Args:
+          gaps: those of one text share its list of words.
           known: rank only these words; None: any spelling.
 
         Raises:
           ValueError: `top` is not positive, or a gap is not as `HLMPredictor.fill` expects it.
         """
         check_top(top)
+        calls = list(self._calls(gaps))
+        asked = [self._asked([gaps[n] for n in call]) for call in calls]
+        shapes = self._shapes_of(asked)
+        found: dict[int, list[Fill]] = {}
+        for call, one, shape in zip(calls, asked, shapes, strict=True):
+            log_probs = self._predict(one, shape)
+            found |= {n: self._ranked(of, log_probs, top, known) for n, of in zip(call, one.lengths, strict=True)}
+        return [found[n] for n in range(len(gaps))]
+
+    def _calls(self, gaps: Sequence[WordGap]) -> Iterator[list[int]]:
+        """Yields the indices of the gaps that are filled in one call.
+
+        A gap of any length reads a sentence for each length, in a call of its own. Gaps of stated lengths in one window
+        of a text read the same sentence, and `GAPS_AT_A_TIME` sentences make a call, or fewer where they are long.
+        """
+        yield from ([n] for n, gap in enumerate(gaps) if gap.length == "auto")
+        stated = [n for n, gap in enumerate(gaps) if gap.length != "auto"]
+        by_width: dict[int, list[list[int]]] = {}
+        for same in together((id(gaps[n].words), gaps[n].hidden, self._start(gaps[n])) for n in stated):
+            sentence = [stated[i] for i in same]
+            by_width.setdefault(self._width(len(gaps[sentence[0]].words) + 2), []).append(sentence)
+        for width, sentences in by_width.items():
+            most = rows_a_call(GAPS_AT_A_TIME, width)
+            for at in range(0, len(sentences), most):
+                yield list(itertools.chain(*sentences[at : at + most]))
+
+    def _width(self, words: int) -> int:
+        """Returns the words that a sentence of so many is padded to: a power of two, or the most that are read."""
+        return min(self._max_words, max(LEAST_WIDTH, power_of_two(words)))
+
+    def _asked(self, gaps: Sequence[WordGap]) -> Asked:
+        """Returns what is read for some gaps in one call."""
         sentences: dict[bytes, tuple[int, np.ndarray, np.ndarray]] = {}  # number, characters, labels; each once
         asked, lengths = [], []
         for gap in gaps:
@@ -83,8 +123,20 @@ class GapFiller:
                 labels_WC[position, 1 : n + 1] = MASK  # any id but 0 marks characters to predict
                 asked.append((number, position, n))
             lengths.append(wanted)
-        log_probs = self._predict([framed(chars_WC, labels_WC) for _, chars_WC, labels_WC in sentences.values()], asked)
-        return [self._ranked(wanted, log_probs, top, known) for wanted in lengths]
+        sequences = [framed(chars_WC, labels_WC) for _, chars_WC, labels_WC in sentences.values()]
+        return Asked(sequences, asked, lengths)
+
+    def _shapes_of(self, asked: Sequence[Asked]) -> list[BatchShape]:
+        """Returns the batch shapes of calls: one for all of equal width and number of sentences, and for earlier ones.
+
+        Otherwise almost every call would have a shape, and so a program, of its own, which takes longer to compile than
+        to run a hundred times. So calls for several gaps also have few numbers of sentences, words and rows.
+        """
+        own = [self._own_shape(one) for one in asked]
+        keys = [(shape.sequences, shape.words) for shape in own]
+        for key, shape in zip(keys, own, strict=True):
+            self._shapes[key] = shape.joined(self._shapes[key]) if key in self._shapes else shape
+        return [self._shapes[key] for key in keys]
 
     def _ranked(
         self, lengths: list[int], log_probs: Iterator[np.ndarray], top: int, known: WordList | None
@@ -140,21 +192,31 @@ class GapFiller:
             found.append(chars_WC)
         return found
 
-    def _predict(self, sequences: list[WordSequence], asked: list[tuple[int, int, int]]) -> Iterator[np.ndarray]:
-        """Yields the log-probabilities [length, V] of the characters of each word to predict.
+    def _own_shape(self, asked: Asked) -> BatchShape:
+        longest = max(len(one.chars_WC) for one in asked.sequences)
+        if len(asked.lengths) == 1 or len(asked.sequences) == 1:
+            return shape_of(asked.sequences, few_widths(longest, self._max_words), self._buckets)
+        width = self._width(longest)
+        shape = shape_of(asked.sequences, width, self._buckets)
+        coarse = lambda rows: tuple(map(power_of_two, rows))
+        return dataclasses.replace(
+            shape,
+            sequences=max(shape.sequences, rows_a_call(GAPS_AT_A_TIME, width)),
+            table=coarse(shape.table),
+            masked=coarse(shape.masked),
+            labels=coarse(shape.labels),
+        )
 
-        Args:
-          asked: for each word the number of its sequence, its place there without [CLS], and its length.
-        """
-        width = few_widths(max(len(one.chars_WC) for one in sequences), self._max_words)
-        batch = pack_all(sequences, width, self._buckets)
+    def _predict(self, asked: Asked, shape: BatchShape) -> Iterator[np.ndarray]:
+        """Yields the log-probabilities [length, V] of the characters of each word to predict."""
+        batch = packed(asked.sequences, shape)
         found: dict[int, np.ndarray] = {}
         W = batch.mask_SBW.shape[-1]
         for bucket, log_probs in zip(batch.masked, self._run(batch), strict=True):
             for m in np.nonzero(bucket.labels_SMC[0].any(axis=-1))[0]:
                 found[int(bucket.position_SM[0, m])] = log_probs[0, m]
         characters = list(self._vocab.ids.values())
-        for b, position, n in asked:
+        for b, position, n in asked.words:
             log_probs_CV = found[b * W + position + 1]
             allowed_V = np.full(log_probs_CV.shape[-1], -np.inf)
             allowed_V[characters] = 0

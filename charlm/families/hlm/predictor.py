@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -18,7 +19,7 @@ from charlm.convert.heads import CAUSAL_LM
 from charlm.core.cache import CacheStats, OncePerParams, WordCache
 from charlm.core.registry import load
 from charlm.core.types import JsonObject, Params
-from charlm.data.batching import WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
+from charlm.data.batching import BatchShape, WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
 from charlm.data.forms import word_rows
 from charlm.data.word_batch import WordBatch
 from charlm.families.corrections import THRESHOLD, Correction, Meant, check_threshold
@@ -108,6 +109,7 @@ class HLMPredictor(Predictor):
         self._buckets = inference_slots(self._slots)
         self._splitter = get_splitter(config.text.splitter, config.text.language)
         self._encoder = WordEncoder(vocab, self._slots, config.text.normalize)
+        self._shapes: dict[tuple[int, int], BatchShape] = {}  # of calls that filled gaps
         hlm, model = HLM(shape), HLMForMaskedLM(shape)
         positions_of = lambda hlm: hlm.inter_word.project_positions()
         project = lambda p: hlm.apply({"params": p}, method=positions_of, mutable=PROJECTED)[1].get(PROJECTED, {})
@@ -250,23 +252,39 @@ class HLMPredictor(Predictor):
           ValueError: when the text has no "[MASK]", the model has no room for a length, or both `known` and
             `any_spelling` are given.
         """
+        return self.fill_masks([text], length=length, top=top, known=known, any_spelling=any_spelling)[0]
+
+    def fill_masks(
+        self,
+        texts: Iterable[str],
+        batch_size: int = 32,
+        *,
+        length: Length = "auto",
+        top: int = 5,
+        known: KnownWords | Iterable[str] | None = None,
+        any_spelling: bool = False,
+    ) -> list[list[list[Fill]]]:
+        """Returns what `fill_mask` returns of each text; texts of similar length are read together."""
         self.require("fill_mask")
         if any_spelling and known is not None:
             raise ValueError("any_spelling=True ranks no list of words; leave known out")
         known = None if any_spelling else self._list(self.words if known is None else known)
-        filler = self._gaps  # which checks lengths before words of such lengths are made
-        parts, lengths = around_gaps(text, length, check=filler.check_length)
+        texts, found = checked_texts(texts, batch_size, "fill_masks"), []
+        for at in range(0, len(texts), batch_size):
+            gaps = [self._gaps_of(text, length) for text in texts[at : at + batch_size]]
+            fills = iter(self.fill_all(itertools.chain(*gaps), top=top, known=known))
+            found += [[*itertools.islice(fills, len(of_text))] for of_text in gaps]
+        return found
+
+    def _gaps_of(self, text: str, length: Length) -> list[WordGap]:
+        """Returns the gaps of a text, whose words are split as those of any text."""
+        parts, lengths = around_gaps(text, length, check=self._filler.check_length)  # before words so long are made
         words, gaps = self._split(parts[0]), []
         for wanted, part in zip(lengths, parts[1:], strict=True):
             gaps.append((len(words), wanted))
             words += ["?" * (OTHER_MASK_LENGTH if wanted == "auto" else wanted), *self._split(part)]
         hidden = frozenset(position for position, _ in gaps)
-        asked = [WordGap(words, position, wanted, hidden) for position, wanted in gaps]
-        found: dict[int, list[Fill]] = {}
-        for some in filler.calls(asked):
-            filled = self.fill_all([asked[n] for n in some], top=top, known=known)
-            found |= dict(zip(some, filled, strict=True))
-        return [found[n] for n in range(len(asked))]
+        return [WordGap(words, position, wanted, hidden) for position, wanted in gaps]
 
     def correct(
         self,
@@ -310,9 +328,9 @@ class HLMPredictor(Predictor):
         return self.corrector.fitted(given, batch_size, words).settings()
 
     @property
-    def _gaps(self) -> GapFiller:
+    def _filler(self) -> GapFiller:
         """What fills gaps: made anew for each call, since it holds this object, which would then outlive its users."""
-        return GapFiller(self._characters, self._encoder, self._buckets, self._max_words)
+        return GapFiller(self._characters, self._encoder, self._buckets, self._max_words, self._shapes)
 
     def _characters(self, batch: WordBatch) -> Sequence[np.ndarray]:
         """Returns the log-probabilities of the masked characters of a batch, [1, M, C, V] of each bucket."""
@@ -354,9 +372,9 @@ class HLMPredictor(Predictor):
     def fill_all(
         self, gaps: Iterable[WordGap], *, top: int = 5, known: KnownWords | Iterable[str] | None = None
     ) -> list[list[Fill]]:
-        """Returns for each gap the words that `fill` would, but computes all gaps in one batch."""
+        """Returns for each gap the words that `fill` would; sentences of similar length are read together."""
         self.require("fill_mask")
-        return self._gaps.fill(gaps, top, self._list(known))
+        return self._filler.fill(list(gaps), top, self._list(known))
 
     def _list(self, known: KnownWords | Iterable[str] | None) -> WordList | None:
         return known if known is None or isinstance(known, WordList) else self.known_words(known)

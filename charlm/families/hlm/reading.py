@@ -7,14 +7,15 @@ context is read, or how calls are laid out.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from charlm.core.types import Array
-from charlm.data.batching import BatchShape, WordSequence, framed, packed, shape_of
+from charlm.data.batching import BatchShape, WordSequence, framed, packed, power_of_two, shape_of
 from charlm.data.forms import hidden_row
 from charlm.data.word_batch import WordBatch
 from charlm.families.hlm.candidates import LEAST_CHAR, mean_of
@@ -123,7 +124,7 @@ class Reader:
 
     def _width(self, longest: int) -> int:
         """Returns the words that a batch is padded to: a power of two, so that few programs are compiled."""
-        return max(min(self._room + 2, max(LEAST_WIDTH, 1 << (longest - 1).bit_length())), longest)
+        return max(min(self._room + 2, max(LEAST_WIDTH, power_of_two(longest))), longest)
 
     def _sequence(self, text: str, window: Sequence[Span]) -> WordSequence:
         rows_WC = self._rows([text[a:b] for a, b in window])
@@ -164,13 +165,7 @@ class Reader:
         most = max(shape.sequences for shape in shapes)
         key = max(most, LEAST_HIDDEN) if hidden else most, width, hidden
         shapes += [self._shapes[key]] if key in self._shapes else []
-        shape = dataclasses.replace(
-            shapes[0],
-            sequences=key[0],
-            table=_largest(shape.table for shape in shapes),
-            masked=_largest(shape.masked for shape in shapes),
-            labels=_largest(shape.labels for shape in shapes),
-        )
+        shape = dataclasses.replace(functools.reduce(BatchShape.joined, shapes), sequences=key[0])
         self._shapes[key] = shape
         return shape
 
@@ -215,7 +210,3 @@ def _hidden(rows_WC: np.ndarray, place: int, length: int) -> WordSequence:
     labels_WC = np.zeros_like(rows_WC)
     labels_WC[place, 1] = MASK
     return framed(rows_WC, labels_WC)
-
-
-def _largest(sizes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(map(max, zip(*sizes, strict=True)))

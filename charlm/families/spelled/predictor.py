@@ -302,33 +302,36 @@ class WordPredictor(Predictor):
         self.require("fill_mask")
         return EntryWords(words, self._units, self.entry)
 
-    def fill_mask(
+    def fill_masks(
         self,
-        text: str,
+        texts: Iterable[str],
+        batch_size: int = 32,
         *,
         length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
-    ) -> list[list[Fill]]:
-        """Returns for each "[MASK]" (or mask token of the vocabulary) the likeliest entries or known words, best first.
+    ) -> list[list[list[Fill]]]:
+        """Returns of each text the likeliest entries or known words for each gap, best first.
 
-        The head predicts entries of the vocabulary, so no other words can be filled in. "[MASK:5]" or `length=5` allow
-        only words of 5 characters. If the text is longer than the model's positions, the window around the gap is read.
+        A gap is "[MASK]" or the mask token of the vocabulary. The head predicts entries of the vocabulary, so no other
+        words can be filled in. "[MASK:5]" or `length=5` allow only words of 5 characters. If a text is longer than the
+        model's positions, the window around the gap is read.
 
         Raises:
-          ValueError: the model fills no gaps, the text has no gap, or an argument is out of range.
+          ValueError: the model fills no gaps, a text has no gap, or an argument is out of range.
         """
         self.require("fill_mask")
         check_top(top)
         if known is not None:
             known = prepared(known, EntryWords, lambda words: words.units is self._units, self.known_words)
-        units = self._units.fresh()
-        read, gaps = self._gaps(text, length, units)
-        fills = self.anything if known is None else known
-        return [
-            fills.best(log_probs_V, gap, top)
-            for gap, log_probs_V in zip(gaps, self._predict(read, gaps, units), strict=True)
-        ]
+        fills, units = self.anything if known is None else known, self._units.fresh()
+        texts, found = checked_texts(texts, batch_size, "fill_masks"), []
+        for at in range(0, len(texts), batch_size):
+            read = [self._gaps(text, length, units) for text in texts[at : at + batch_size]]
+            asked = [(codes, gap) for codes, gaps in read for gap in gaps]
+            predicted = iter(self._predict(asked, units))
+            found += [[fills.best(next(predicted), gap, top) for gap in gaps] for _, gaps in read]
+        return found
 
     def _gaps(self, text: str, length: Length, units: WordUnits) -> tuple[Text, list[Gap]]:
         """Returns the words of a text with the mask token at each gap, and the gaps."""
@@ -341,11 +344,12 @@ class WordPredictor(Predictor):
             codes += [code, *part.content.tolist()]
         return Text(codes, [], list(range(len(codes))), *units.around), gaps
 
-    def _predict(self, read: Text, gaps: Sequence[Gap], units: WordUnits) -> list[np.ndarray]:
-        """Returns for each gap the log-probabilities [V] of the entries."""
-        windows = [window_around(read, gap.place, 1, self._longest) for gap in gaps]
-        at = [np.array([w.before + gap.place - w.start]) for gap, w in zip(gaps, windows, strict=True)]
-        keys, rows = [(window.start, window.end) for window in windows], [window.ids for window in windows]
+    def _predict(self, asked: Sequence[tuple[Text, Gap]], units: WordUnits) -> list[np.ndarray]:
+        """Returns for each gap of a text the log-probabilities [V] of the entries."""
+        windows = [window_around(read, gap.place, 1, self._longest) for read, gap in asked]
+        at = [np.array([w.before + gap.place - w.start]) for (_, gap), w in zip(asked, windows, strict=True)]
+        rows = [window.ids for window in windows]
+        keys = [tuple(row) for row in rows]
 
         def run(first: list[int], codes_BL: np.ndarray, mask_BL: np.ndarray, positions_BM: np.ndarray) -> jax.Array:
             inputs, method = self._inputs(units, codes_BL, mask_BL)

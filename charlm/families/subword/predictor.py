@@ -251,47 +251,65 @@ class SubwordPredictor(Predictor):
         self.require("fill_mask")
         return PieceWords(words, self.tokenizer, self._longest - self.tokenizer.special_count())
 
-    def fill_mask(
+    def fill_masks(
         self,
-        text: str,
+        texts: Iterable[str],
+        batch_size: int = 32,
         *,
         length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
-    ) -> list[list[Fill]]:
-        """Returns the likeliest pieces or known words for each "[MASK]" or mask token of the vocabulary, best first.
+    ) -> list[list[list[Fill]]]:
+        """Returns of each text the likeliest pieces or known words for each gap, best first.
 
-        Probabilities are those of the softmax over the whole vocabulary. A piece that continues a word is written
-        "##ing" in every family. "[MASK:5]" or `length=5` allow only words of five characters. For a known word, the gap
-        gets as many masks as the word has pieces there; `log_prob` is the sum of the pieces' log-probabilities, `score`
-        the geometric mean of their probabilities. Of a text longer than the model, the window around the gap is read.
+        A gap is "[MASK]" or the mask token of the vocabulary. Probabilities are those of the softmax over the whole
+        vocabulary. A piece that continues a word is written "##ing" in every family. "[MASK:5]" or `length=5` allow
+        only words of five characters. For a known word, the gap gets as many masks as the word has pieces there;
+        `log_prob` is the sum of the pieces' log-probabilities, `score` the geometric mean of their probabilities. Of a
+        text longer than the model, the window around the gap is read.
 
         Raises:
-          ValueError: when the model fills no gaps, the text has none, or an argument is out of range.
+          ValueError: when the model fills no gaps, a text has none, or an argument is out of range.
         """
         self.require("fill_mask")
         check_top(top)
         if known is not None:
             known = prepared(known, PieceWords, lambda words: words.tokenizer is self.tokenizer, self.known_words)
+        texts, found = checked_texts(texts, batch_size, "fill_masks"), []
         reader = self._fresh()
-        pieces, gaps = reader._find_gaps(text, length)
-        asked = [(gap, count) for gap in gaps for count in ([1] if known is None else known.counts(gap))]
-        fills: dict[Gap, list[Fill]] = {gap: [] for gap in gaps}
-        for (gap, _), log_probs_KV in zip(asked, reader._predict(pieces, asked), strict=True):
+        for at in range(0, len(texts), batch_size):
+            read = [reader._find_gaps(text, length) for text in texts[at : at + batch_size]]
+            found += reader._filled(read, top, known)
+        return found
+
+    def _filled(
+        self, read: Sequence[tuple[Text, list[Gap]]], top: int, known: PieceWords | None
+    ) -> list[list[list[Fill]]]:
+        """Returns the best fills of texts that are in memory together, for each of their gaps."""
+        asked = [
+            (t, gap, count)
+            for t, (_, gaps) in enumerate(read)
+            for gap in gaps
+            for count in ([1] if known is None else known.counts(gap))
+        ]
+        predicted = self._predict([(read[t][0], gap, count) for t, gap, count in asked])
+        fills: dict[tuple[int, Gap], list[Fill]] = {(t, gap): [] for t, (_, gaps) in enumerate(read) for gap in gaps}
+        for (t, gap, _), log_probs_KV in zip(asked, predicted, strict=True):
             if known is None:
                 self._pieces = self._pieces or Pieces(self.tokenizer, self.config.vocab_size)
-                fills[gap] += self._pieces.best(log_probs_KV[0], gap, top)
+                fills[t, gap] += self._pieces.best(log_probs_KV[0], gap, top)
             else:
-                fills[gap] += known.best(log_probs_KV, gap, top)
-        return [sorted(fills[gap], key=lambda fill: -fill.score)[:top] for gap in gaps]
+                fills[t, gap] += known.best(log_probs_KV, gap, top)
+        best = lambda t, gap: sorted(fills[t, gap], key=lambda fill: -fill.score)[:top]
+        return [[best(t, gap) for gap in gaps] for t, (_, gaps) in enumerate(read)]
 
     def _find_gaps(self, text: str, length: Length) -> tuple[Text, list[Gap]]:
         return find_gaps(text, self.tokenizer, length)
 
-    def _predict(self, pieces: Text, asked: Sequence[tuple[Gap, int]]) -> list[np.ndarray]:
-        """Returns the log-probabilities [masks, V] at the masks, for each gap with its number of masks."""
+    def _predict(self, asked: Sequence[tuple[Text, Gap, int]]) -> list[np.ndarray]:
+        """Returns the log-probabilities [masks, V] at the masks, for each gap of a text with its number of masks."""
         places, unknown, keys, mask = [], [], [], self.tokenizer.special.needed("mask")
-        for gap, count in asked:
+        for pieces, gap, count in asked:
             text = masked(pieces, gap, count, mask)
             window = window_around(text, gap.place, count, self._longest)
             places.append(window.before + gap.place - window.start + np.arange(count))

@@ -257,9 +257,9 @@ def test_gaps_of_stated_lengths_share_their_sentences(predictor, monkeypatch):
     """A text of many gaps is read once for each window, several windows at a time, not once for each gap."""
     read, call = [], GapFiller._predict
 
-    def counted(filler, sequences, asked):
-        read.append((len(sequences), len(asked)))
-        return call(filler, sequences, asked)
+    def counted(filler, asked, shape):
+        read.append((len(asked.sequences), len(asked.words)))
+        return call(filler, asked, shape)
 
     monkeypatch.setattr(GapFiller, "_predict", counted)
     text = " ".join(["[MASK:3]", "[MASK:2]", "cat"] * 4)  # 12 words: one window
@@ -276,6 +276,51 @@ def test_gaps_of_stated_lengths_share_their_sentences(predictor, monkeypatch):
     assert sum(sentences for sentences, _ in read) <= 30 - ROOM + 1
     assert sum(gaps for _, gaps in read) == 30
     assert len(read) < 5
+
+
+def test_gaps_of_several_texts_share_their_calls(predictor, monkeypatch):
+    texts = [
+        "The [MASK:3] sat.", "a [MASK:2] b [MASK:4]", "[MASK]", "no [MASK:3] here", f"{LONG} [MASK:5]",
+        "The [MASK:3] sat.",
+    ]  # fmt: skip
+    alone = [predictor.fill_mask(text, top=3) for text in texts]
+    read, call = [], GapFiller._predict
+
+    def counted(filler, asked, shape):
+        read.append(len(asked.words))
+        return call(filler, asked, shape)
+
+    monkeypatch.setattr(GapFiller, "_predict", counted)
+    found = predictor.fill_masks(iter(texts), top=3)
+    assert len(read) <= 3  # one word of any length, short texts, a long one
+    for together, apart in zip(found, alone, strict=True):
+        assert [[fill.word for fill in gap] for gap in together] == [[fill.word for fill in gap] for gap in apart]
+        scores = [[[fill.log_prob for gap in gaps for fill in gap] for gaps in (together, apart)]]
+        np.testing.assert_allclose(*scores[0], atol=1e-4)
+    small = predictor.fill_masks(texts, batch_size=2, top=3)
+    assert [[len(gap) for gap in gaps] for gaps in small] == [[len(gap) for gap in gaps] for gaps in found]
+    assert predictor.fill_masks([]) == []
+    with pytest.raises(ValueError, match="fill_masks takes a list of texts"):
+        predictor.fill_masks("The [MASK:3] sat.")
+
+
+def test_texts_with_gaps_share_programs(predictor, monkeypatch):
+    """Calls of equal width and number of sentences have one shape, which grows with what it has to hold."""
+    shapes, call = [], GapFiller._predict
+
+    def noted(filler, asked, shape):
+        shapes.append(shape)
+        return call(filler, asked, shape)
+
+    monkeypatch.setattr(GapFiller, "_predict", noted)
+    words = [f"w{n}" for n in range(60)]
+    texts = [f"{' '.join(words[n : n + 3])} [MASK:3]" for n in range(30)]
+    predictor.fill_masks(texts)
+    assert len(shapes) == 4
+    assert len(set(shapes)) <= 2  # eight texts each; the last call has fewer
+    again = len(set(shapes))
+    predictor.fill_masks(["the [MASK:3]"] * 8 + texts[:24])
+    assert len(set(shapes)) <= again + 2
 
 
 def test_a_hidden_word_is_not_read(predictor):

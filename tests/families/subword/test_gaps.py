@@ -79,6 +79,31 @@ def test_gaps_of_one_window_are_read_together(predictor, monkeypatch):
     np.testing.assert_allclose([fills[0].log_prob for fills in found], want[:, allowed].max(axis=1), atol=NOISE)
 
 
+def test_gaps_of_several_texts_are_read_together(predictor, monkeypatch):
+    texts = ["She had [MASK] birds.", "[MASK]", "a [MASK] b [MASK:4]", "She had [MASK] birds.", "It was naïve [MASK]"]
+    for known in (None, WORDS):
+        alone = [predictor.fill_mask(text, top=4, known=known) for text in texts]
+        read, fill = [], predictor._fill
+
+        def counted(params, ids_BL, *more, read=read, fill=fill):
+            read.append(ids_BL.shape[0])
+            return fill(params, ids_BL, *more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(predictor, "_fill", counted)
+            found = predictor.fill_masks(iter(texts), top=4, known=iter(known) if known else None)
+        assert len(read) <= (1 if known is None else 3)
+        for together, apart in zip(found, alone, strict=True):
+            assert [[fill.word for fill in gap] for gap in together] == [[fill.word for fill in gap] for gap in apart]
+            got, want = ([fill.log_prob for gap in gaps for fill in gap] for gaps in (together, apart))
+            np.testing.assert_allclose(got, want, atol=NOISE)
+        small = predictor.fill_masks(texts, batch_size=2, top=4, known=known)
+        assert [[len(gap) for gap in gaps] for gaps in small] == [[len(gap) for gap in gaps] for gaps in found]
+    assert predictor.fill_masks([]) == []
+    with pytest.raises(ValueError, match=r'no "\[MASK\]".* in the text'):
+        predictor.fill_masks(["a [MASK]", "no gap"])
+
+
 def test_all_pieces_are_ranked_but_special_ones_and_free_rows(predictor):
     tokenizer = predictor.tokenizer
     (fills,) = predictor.fill_mask("She had [MASK] birds.", top=10_000)
