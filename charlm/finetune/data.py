@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import ml_collections
@@ -99,7 +99,7 @@ def set_aside(examples: Examples, task: AnyTask, share: float, seed: int) -> Exa
     """
     if examples.dev:
         return examples
-    of = [task.context(example) or task.group(example) or n for n, example in enumerate(examples.train)]
+    of = _groups(examples.train, task)
     groups = list(dict.fromkeys(of))
     count = max(1, round(share * len(groups)))
     if count >= len(groups):
@@ -113,17 +113,26 @@ def set_aside(examples: Examples, task: AnyTask, share: float, seed: int) -> Exa
     return examples._replace(train=parts[0], dev=parts[1])
 
 
-def folds_of(config: ml_collections.ConfigDict, examples: Sequence[AnyExample]) -> list[str]:
-    """Returns the fold of every example: that of `data.fold_column`, or else dealt in turn after a shuffle."""
-    if config.data.folds > len(examples):
-        raise ValueError(f"data.folds={config.data.folds}, but there are {len(examples)} examples")
+def folds_of(config: ml_collections.ConfigDict, examples: Sequence[AnyExample], task: AnyTask) -> list[str]:
+    """Returns the fold of every example: that of `data.fold_column`, or else dealt in turn after a shuffle.
+
+    Examples that share a context, or that are scored together, are of one fold, as in `set_aside`.
+    """
     if config.data.fold_column:
         return [example.group for example in examples]
-    order = np.random.default_rng([config.seed, 2]).permutation(len(examples))
-    names = [""] * len(examples)
-    for place, n in enumerate(order.tolist()):
-        names[n] = str(place % config.data.folds)
-    return names
+    of = _groups(examples, task)
+    groups = list(dict.fromkeys(of))
+    if config.data.folds > len(groups):
+        what = "examples" if len(groups) == len(examples) else "contexts or groups of examples"
+        raise ValueError(f"data.folds={config.data.folds}, but there are {len(groups)} {what}")
+    order = np.random.default_rng([config.seed, 2]).permutation(len(groups))
+    fold = {groups[n]: str(place % config.data.folds) for place, n in enumerate(order.tolist())}
+    return [fold[group] for group in of]
+
+
+def _groups(examples: Sequence[AnyExample], task: AnyTask) -> list[Hashable]:
+    """Returns for each example the key of those that may not be cut apart: their context or group, or its number."""
+    return [task.context(example) or task.group(example) or n for n, example in enumerate(examples)]
 
 
 class NoisyExamples:

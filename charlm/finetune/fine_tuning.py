@@ -53,7 +53,7 @@ log = logging.getLogger("charlm")
 
 STATE_FOLDER = "state"  # folder in a workdir with the checkpoints to resume from; removed when the run is finished
 RESULT_FILE = "result.json"
-DEV, TEST, SUMS = "dev", "test", "test_sums"  # keys of the result; the last holds the sums behind a fold's test scores
+DEV, TEST, FOLD = "dev", "test", "test_sums"  # keys of the result; the last holds what is behind a fold's test scores
 
 
 class Stopped(Exception):
@@ -229,6 +229,5 @@ class FineTuning:
                 result[name] = self._task.scores(examples, predictions)
                 log.info("%s  %s", name, shown(result[name]))
             if name == TEST and (self._config.data.folds or self._config.data.fold_column):
-                kind, rows = self._task.statistics(examples, predictions)
-                result[SUMS] = {"kind": kind, "sums": rows.sum(axis=0).tolist()}
+                result[FOLD] = self._task.fold(examples, predictions)
         return result

@@ -63,9 +63,8 @@ def first_params(source: Pretrained, model: Pretrained, target: Target, seed: in
     """
     fresh = flat(target.params)
     held = held_params(source)
-    same_task = source.metadata.get("task", {}).get("labels") == model.metadata["task"].get("labels") and (
-        source.head == model.head
-    )
+    kind = lambda one: (one.head, *(one.metadata.get("task", {}).get(key) for key in ("name", "labels")))
+    same_task = kind(source) == kind(model)
     taken = {}
     for name, value in fresh.items():
         known = held.get(name)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import jax
 import ml_collections
-import numpy as np
 
 from charlm import metrics
 from charlm.config import to_json
@@ -26,7 +25,7 @@ from charlm.core.reading import read_json
 from charlm.core.types import JsonObject
 from charlm.families.source import load_source
 from charlm.finetune.data import Examples, check_files, folds_of, read, set_aside
-from charlm.finetune.fine_tuning import DEV, RESULT_FILE, STATE_FOLDER, SUMS, TEST, FineTuning, Stopped
+from charlm.finetune.fine_tuning import DEV, FOLD, RESULT_FILE, STATE_FOLDER, TEST, FineTuning, Stopped
 from charlm.tasks.base import AnyTask
 from charlm.tasks.create import task_of
 from charlm.training import workdir as workdirs
@@ -80,7 +79,7 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
     )  # fmt: skip
     digests = _digests(examples)
     _check_same_data(digests, folder)
-    runs = _runs(config, examples)
+    runs = _runs(config, examples, task)
     places = {name: folder / name if len(runs) > 1 else folder for name in runs}
     _check_source(config, places.values())
     parts = {name: set_aside(part, task, config.data.dev_share, seed) for name, (seed, part) in runs.items()}
@@ -132,7 +131,7 @@ def first_run(
     """
     check_files(config)
     source, task = load_source(config), task_of(config)
-    runs = _runs(config, read(config, task))
+    runs = _runs(config, read(config, task), task)
     seed, part = next(iter(runs.values()))
     part = set_aside(part, task, config.data.dev_share, seed)
     return FineTuning(config, seed, source, task, part, Path(), devices=devices), len(runs)
@@ -145,12 +144,12 @@ def _read_summary(folder: Path) -> JsonObject | None:
         return None
 
 
-def _runs(config: ml_collections.ConfigDict, examples: Examples) -> dict[str, tuple[int, Examples]]:
+def _runs(config: ml_collections.ConfigDict, examples: Examples, task: AnyTask) -> dict[str, tuple[int, Examples]]:
     """Returns the seed and the examples of each run, by its name."""
     seeds = range(config.seed, config.seed + config.seeds)
     if not config.data.folds and not config.data.fold_column:
         return {f"seed_{seed}": (seed, examples) for seed in seeds}
-    folds = folds_of(config, examples.train)
+    folds = folds_of(config, examples.train, task)
     if len(set(folds)) < 2:
         raise ValueError(f"data.fold_column={config.data.fold_column}: all rows are of one fold")
     runs = {}
@@ -181,11 +180,9 @@ def _summary(results: dict[str, JsonObject], task: AnyTask) -> JsonObject:
 def _all_folds(results: dict[str, JsonObject], task: AnyTask) -> JsonObject:
     by_seed: dict[int, list[JsonObject]] = {}
     for result in results.values():
-        if SUMS in result:
-            by_seed.setdefault(result["seed"], []).append(result[SUMS])
-    found = []
-    for folds in by_seed.values():
-        found.append(task.scores_of_sums(folds[0]["kind"], np.sum([fold["sums"] for fold in folds], axis=0)))
+        if FOLD in result:
+            by_seed.setdefault(result["seed"], []).append(result[FOLD])
+    found = [task.scores_of_folds(folds) for folds in by_seed.values()]
     return {name: _mean_and_sd([one[name] for one in found]) for name in (found[0] if found else {})}
 
 

@@ -46,8 +46,10 @@ def relative_bucket(distance: np.ndarray, buckets: int, max_distance: int) -> np
     if max_distance - 1 <= middle:
         return distance.astype(np.int64)
     size = np.maximum(np.abs(distance), middle)  # the logarithm is used only beyond the middle
-    scale = (middle - 1) / math.log((max_distance - 1) / middle)
-    wide = np.ceil(np.log(size / middle) * scale) + middle
+    # Divided first, as released: multiplied first, the last distance could be rounded up into a bucket beyond the last.
+    # The two logarithms of one number need not be equal to the last bit, so it is also said.
+    share = np.log(size / middle) / math.log((max_distance - 1) / middle)
+    wide = np.minimum(np.ceil(share * (middle - 1)), middle - 1) + middle
     return np.where(np.abs(distance) <= middle, distance, np.sign(distance) * wide).astype(np.int64)
 
 

@@ -120,7 +120,8 @@ class Measurement:
 
     def _depends(self, subject: Subject, noise: Noise | None, seed: int) -> list[Json]:
         words = self._words_digest if noise is not None and KINDS[noise.kind].listed else ""
-        return [subject.digest, self._data_digest, str(noise), seed, words]
+        by_class = [self._task.metric] if self._task.metric in scoring.MEANS_OF_CLASSES else []
+        return [subject.digest, self._data_digest, str(noise), seed, words, *by_class]
 
     def _count_found(self) -> None:
         wanted: list[tuple[Subject, Noise | None, int]] = [(subject, None, 0) for subject in self._subjects]

@@ -16,6 +16,7 @@ from charlm.robustness.subjects import Subject
 from charlm.robustness.versions import Version, sentences_of
 from charlm.tasks.base import AnyExample, AnyTask
 
+MEANS_OF_CLASSES = ("macro_f1", "weighted_f1")  # metrics of the counts of each class
 STATISTICS, RIGHT, CHANGED, ENTITIES = "statistics", "right", "changed", "entities"  # arrays of a cell
 
 
@@ -36,7 +37,7 @@ def score(subject: Subject, examples: Sequence[AnyExample], version: Version | N
     if version is not None:
         predictions = [task.restored(p, trace) for p, trace in zip(predictions, version.traces, strict=True)]
     kind, rows = task.statistics(examples, predictions)
-    arrays = {STATISTICS: summed(kind, rows)}
+    arrays = {STATISTICS: summed(kind, rows, task.metric)}
     if words := task.word_scores(examples, predictions):
         arrays[RIGHT] = words.right
         arrays[CHANGED] = np.zeros(len(words.right), bool) if version is None else version.changed
@@ -48,15 +49,14 @@ def score(subject: Subject, examples: Sequence[AnyExample], version: Version | N
     return Cell(values | {"segmentation": cut._asdict()}, arrays)
 
 
-def summed(kind: str, rows: np.ndarray) -> np.ndarray:
-    """Returns statistics without the columns that the metric of the task does not need.
+def summed(kind: str, rows: np.ndarray, metric: str) -> np.ndarray:
+    """Returns statistics without the columns that a metric does not need.
 
-    For tags and entities, the columns of all classes are added up; this keeps accuracy and F1 of entities the same.
-    Otherwise the rows of two predictions could not be added, since the predictions determine which types have columns.
-    Counts are stored as int16 if they fit, since a hundred classes in hundreds of cells would fill the memory.
+    For tags and entities, the columns of all classes are added up, unless the metric is a mean over classes. Counts are
+    stored as int16 if they fit, since a hundred classes in hundreds of cells would fill the memory.
     """
     before = {"tags": 0, "entities": 2}.get(kind)
-    if before is not None:
+    if before is not None and metric not in MEANS_OF_CLASSES:
         of_classes = rows[:, before:].reshape(len(rows), 3, -1).sum(axis=2)
         rows = np.concatenate([rows[:, :before], of_classes], axis=1)
     with np.errstate(invalid="ignore"):  # values that do not fit are detected below

@@ -239,6 +239,15 @@ class Task(abc.ABC, Generic[Example, Prediction]):
         """
         return metrics.score_from_statistics(kind, sums)
 
+    def fold(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> JsonObject:
+        """Returns what `scores_of_folds` needs of one fold of a cross-validation."""
+        kind, rows = self.statistics(examples, predictions)
+        return {"kind": kind, "sums": rows.sum(axis=0).tolist()}
+
+    def scores_of_folds(self, folds: Sequence[JsonObject]) -> Scores:
+        """Returns the scores of the predictions of all folds together, from what `fold` returned of each."""
+        return self.scores_of_sums(folds[0]["kind"], np.sum([fold["sums"] for fold in folds], axis=0))
+
     @abc.abstractmethod
     def write(self, folder: Path, name: str, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Writes predictions to files in the usual formats of the task; `name` is the beginning of their names."""

@@ -314,6 +314,18 @@ class Regression(TextTask[float]):
         gold = [_number(example) for example in examples]
         return "regression", metrics.per_example_numbers(gold, predictions)
 
+    def fold(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> JsonObject:
+        """Returns all numbers: correlations of all folds are no sums over folds, which differ in means and ranks."""
+        return {"gold": [_number(example) for example in examples], "predicted": [float(one) for one in predictions]}
+
+    def scores_of_folds(self, folds: Sequence[JsonObject]) -> Scores:
+        """Returns the scores of the numbers of all folds; none of folds that another version of charlm finished."""
+        if not all("gold" in fold for fold in folds):
+            log.warning("%s: folds finished before numbers were kept have no scores together", self.name)
+            return {}
+        gold, predicted = ([number for fold in folds for number in fold[key]] for key in ("gold", "predicted"))
+        return metrics.regression_scores(gold, predicted)
+
     def asked(self, examples: Sequence[TextExample], predictions: Sequence[float]) -> list[Asked]:
         """Returns the right and the predicted number."""
         pairs = zip(examples, predictions, strict=True)

@@ -314,8 +314,9 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
             return example._replace(question=question), None
         spans = [(a.start, a.start + len(a.text)) for a in example.answers if a.start >= 0]
         noised = noiser.text(example.context, f"{key}/{example.id}/context", protected=spans)
-        moved = [noised.move(start, end) for start, end in spans]
-        answers = tuple(Answer(noised.text[start:end], start) for start, end in moved)
+        moved = (noised.move(start, end) for start, end in spans)
+        found = lambda start, end: Answer(noised.text[start:end], start)
+        answers = tuple(a if a.start < 0 else found(*next(moved)) for a in example.answers)  # < 0: to be scored only
         return example._replace(question=question, context=noised.text, answers=answers), noised
 
     def restored(self, prediction: AnswerPrediction, trace: NoisedText | None) -> AnswerPrediction:

@@ -246,7 +246,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         """Returns the counts of entities, or of tags, for each sentence."""
         gold, predictions = self._counting(examples, predictions)
         if self.entities:
-            types = {label.partition("-")[2] for label in self.labels} - {""}
+            types = {label.partition("-")[2] for label in self.labels if label != "O"}  # "": of B and I alone
             return "entities", metrics.per_example_entities(gold, predictions, types=types)
         beyond = {tag for tags in gold for tag in tags} - set(self.labels)  # tags that do not occur in training
         return "tags", metrics.per_example_tags(gold, predictions, labels=[*self.labels, *sorted(beyond)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import ml_collections
 import numpy as np
 import pytest
 from finetune.tiny_tasks import (
@@ -24,18 +26,26 @@ from finetune.tiny_tasks import (
 )
 from flax import traverse_util
 from small_run import ROOT, main, on_devices
+from tiny_models import release
 
 from charlm.config import split_lists, to_json, validate
 from charlm.config.finetuning import get_config
 from charlm.data.conll import read_tagged
+from charlm.data.examples import QuestionExample, TextExample
 from charlm.families.pretrained import from_pretrained
 from charlm.families.xrayemb.setups import frozen
 from charlm.finetune import strips
 from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
+from charlm.finetune.data import folds_of
+from charlm.finetune.model import first_params, with_task
 from charlm.finetune.predictor import FineTuned
 from charlm.finetune.run import fine_tune
 from charlm.predict import main as predict
+from charlm.tasks.classification import Classification, Regression
+from charlm.tasks.columns import Columns
+from charlm.tasks.question_answering import QuestionAnswering
+from charlm.tasks.ranking import Ranking
 
 
 @pytest.fixture(autouse=True)
@@ -270,6 +280,38 @@ def test_cross_validation_predicts_every_row_once(tmp_path):
     assert together["accuracy"] == {"mean": pytest.approx(sum(right) / 25), "sd": None, "count": 1}
     assert {"macro_f1", "f1", "matthews"} <= together.keys()
     assert fine_tune(config, str(tmp_path / "run")) == summary
+
+
+def test_what_is_scored_or_read_together_is_of_one_fold():
+    config = ml_collections.ConfigDict({"seed": 0, "data": {"folds": 5, "fold_column": ""}})
+    passages = [TextExample(str(n), "", "query", f"passage {n}", 1.0, str(n // 10)) for n in range(100)]
+    questions = [QuestionExample(str(n), "", f"question {n}?", f"context {n // 4}") for n in range(40)]
+    for task, examples, of in (
+        (Ranking.usual(), passages, lambda one: one.group),
+        (QuestionAnswering(), questions, lambda one: one.context),
+    ):
+        folds = folds_of(config, examples, task)
+        assert set(folds) == set("01234")
+        assert len({(of(one), fold) for one, fold in zip(examples, folds, strict=True)}) == len({*map(of, examples)})
+    config.data.folds = 11
+    with pytest.raises(ValueError, match=r"data\.folds=11, but there are 10 contexts or groups of examples"):
+        folds_of(config, questions, QuestionAnswering())
+    with pytest.raises(ValueError, match=r"data\.folds=11, but there are 3 examples"):
+        folds_of(config, passages[:3], Classification(Columns()))
+
+
+def test_an_output_layer_is_that_of_one_task():
+    """A task of numbers and one of ranks have no labels and equal shapes, and yet another meaning."""
+    base = from_pretrained(release("bert"))
+    ranker, target = with_task(base, Ranking.usual())
+    ranker = dataclasses.replace(ranker, params=first_params(base, ranker, target, 0))
+    for task, kept in ((Ranking.usual(), True), (Regression(Columns(), 0.0, 1.0), False)):
+        model, target = with_task(ranker, task)
+        found = traverse_util.flatten_dict(first_params(ranker, model, target, 1), sep="/")
+        before = traverse_util.flatten_dict(ranker.params, sep="/")
+        same = {name: np.array_equal(found[name], before[name]) for name in found}
+        assert same.pop("label/dense/kernel" if "label/dense/kernel" in same else "label/kernel") == kept
+        assert all(one for name, one in same.items() if not name.startswith("label/"))
 
 
 @pytest.mark.slow

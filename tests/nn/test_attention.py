@@ -100,6 +100,26 @@ def test_buckets_equal_the_released_matrix_also_beyond_the_last_distance():
     )
 
 
+def released(distance, buckets, max_distance):
+    """The buckets of non-negative distances as DeBERTa's NumPy code computes them: a share, then its ceiling."""
+    middle = buckets // 2
+    size = np.where(distance < middle, middle - 1, distance)
+    with np.errstate(divide="ignore"):
+        wide = np.ceil(np.log(size / middle) / np.log((max_distance - 1) / middle) * (middle - 1)) + middle
+    return np.where(size <= middle, distance, wide).astype(int)
+
+
+@pytest.mark.parametrize("buckets", [8, 16, 20, 32, 64, 128, 256, 512])
+def test_no_bucket_is_beyond_the_table_and_all_are_as_released(buckets):
+    """Of some pairs the last distance is within a rounding error of the next bucket; (256, 200) is one of them."""
+    for max_distance in {*range(buckets // 2 + 2, 1500, 1 if buckets < 64 else 7), 200, 400, 2048, 4096}:
+        if max_distance - 1 > buckets // 2:
+            distance = np.arange(max_distance)
+            bucket = relative_bucket(distance, buckets, max_distance)
+            assert bucket.max() <= buckets - 1, max_distance
+            np.testing.assert_array_equal(bucket, released(distance, buckets, max_distance), str(max_distance))
+
+
 @pytest.mark.parametrize(("buckets", "max_distance"), [(4, 8), (8, 32), (256, 20), (256, 512)])
 def test_buckets_are_odd_and_never_fall(buckets, max_distance):
     distance = np.arange(-2 * max_distance, 2 * max_distance + 1)

@@ -57,7 +57,7 @@ def cell(model: Fake, examples: list[Any], noise: Noise | None) -> Cell:
     if version is not None:
         predictions = [model.task.restored(p, trace) for p, trace in zip(predictions, version.traces, strict=True)]
     kind, rows = model.task.statistics(examples, predictions)
-    arrays = {STATISTICS: summed(kind, rows)}
+    arrays = {STATISTICS: summed(kind, rows, model.task.metric)}
     if words := model.task.word_scores(examples, predictions):
         arrays[RIGHT] = words.right
     return Cell({"kind": kind}, arrays)

@@ -117,7 +117,7 @@ def test_summed_statistics_keep_the_score():
     gold = [["B-A", "I-A", "O"], ["B-B", "O"]]
     guess = [["B-A", "I-A", "B-C"], ["B-A", "O"]]
     rows = metrics.per_example_entities(gold, guess)
-    found = scoring.summed("entities", rows)
+    found = scoring.summed("entities", rows, "f1")
     assert found.shape == (2, 5)
     for name in ("f1", "precision", "recall", "accuracy"):
         score = metrics.score_of("entities", name)
@@ -125,12 +125,28 @@ def test_summed_statistics_keep_the_score():
         assert score(found.sum(0)[None])[0] == pytest.approx(metrics.entity_scores(gold, guess)[name])
     rows = metrics.per_example_tags(gold, guess)
     accuracy = metrics.score_of("tags", "accuracy")
-    assert accuracy(scoring.summed("tags", rows).sum(0)[None]) == accuracy(rows.sum(0)[None])
+    assert accuracy(scoring.summed("tags", rows, "accuracy").sum(0)[None]) == accuracy(rows.sum(0)[None])
     numbers = np.array([[0.5, 1.0], [2.0, 3.0]])
-    assert scoring.summed("squad", numbers) is numbers
-    assert scoring.summed("classification", rows).dtype == np.int16
-    np.testing.assert_array_equal(scoring.summed("classification", rows), rows)
-    np.testing.assert_array_equal(scoring.summed("classification", 1e6 * rows), 1e6 * rows)
+    assert scoring.summed("squad", numbers, "f1") is numbers
+    assert scoring.summed("classification", rows, "accuracy").dtype == np.int16
+    np.testing.assert_array_equal(scoring.summed("classification", rows, "accuracy"), rows)
+    np.testing.assert_array_equal(scoring.summed("classification", 1e6 * rows, "accuracy"), 1e6 * rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [("entities", "macro_f1"), ("entities", "f1"), ("tags", "macro_f1"), ("tags", "weighted_f1"), ("tags", "accuracy")],
+)
+def test_intervals_are_of_the_metric_that_the_report_names(kind, metric):
+    gold = (("B-A", "I-A", "O", "B-B"), ("B-B", "O", "B-A"))
+    guess = [("B-A", "I-A", "B-B", "B-B"), ("B-A", "O", "O")]
+    labels = ("B-A", "I-A", "B-B", "I-B", "O")
+    task = Tagging(labels=labels, entities=kind == "entities", metric=metric)
+    examples = [TaggedExample(str(n), "", ("w",) * len(tags), tags) for n, tags in enumerate(gold)]
+    named, rows = task.statistics(examples, guess)
+    assert named == kind
+    sums = scoring.summed(kind, rows, metric).sum(0).astype(float)
+    assert scoring.metric_of(task, kind)(sums[None])[0] == pytest.approx(task.scores(examples, guess)[metric])
 
 
 def test_pooled_statistics_are_means_over_draws():

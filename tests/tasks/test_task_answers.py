@@ -49,6 +49,30 @@ def test_what_is_scored_together():
     assert TAGGER.scored([SENTENCE]) == [{"words": ("Ada",)}, {"words": ("sat",)}]
 
 
+def test_entities_without_types_have_columns_in_a_part_that_has_none_of_them():
+    task = Tagging(labels=("B", "I", "O"), entities=True)
+    of = lambda *tags: TaggedExample("1", "", ("w",) * len(tags), tags)
+    parts = [[of("B", "I", "O")], [of("O", "O")]]
+    shapes = [task.statistics(part, [part[0].tags])[1].shape for part in parts]
+    assert shapes == [(1, 5), (1, 5)]
+    folds = [task.fold(part, [part[0].tags]) for part in parts]
+    assert task.scores_of_folds(folds)["f1"] == 1
+
+
+def test_folds_of_numbers_are_scored_as_one():
+    """Folds differ in their means, as folds of a column do: correlations within them say nothing of the whole."""
+    rng = np.random.default_rng(0)
+    gold = np.concatenate([rng.normal(10 * fold, 1, 20) for fold in range(5)])
+    predicted = gold + rng.normal(0, 3, 100)
+    task = Regression(Columns())
+    examples = [TextExample(str(n), "", "text", label=float(one)) for n, one in enumerate(gold)]
+    for size in (20, 1):
+        cut = [slice(at, at + size) for at in range(0, 100, size)]
+        folds = [json.loads(json.dumps(task.fold(examples[part], predicted[part].tolist()))) for part in cut]
+        assert task.scores_of_folds(folds) == pytest.approx(task.scores(examples, predicted.tolist()))
+    assert task.scores_of_folds([folds[0], {"kind": "regression", "sums": [0.0] * 12}]) == {}
+
+
 def test_labels_that_are_known():
     for task, example, unknown in (
         (CLASSES, PAIR, ALONE),

@@ -238,6 +238,10 @@ def test_noise_in_a_context_moves_its_answer_and_predictions_come_back(units):
         back = task.restored(prediction, trace).candidates[0]
         assert context[back.start : back.end] == back.text
         assert set(back.text.split()) & {"cat", "sat"} or back.text in "cat sat"
+    absent = Answer("no such text", -1)  # kept by files of development data, for scoring only
+    several = example._replace(answers=(absent, *example.answers, absent))
+    noisy, _ = task.noised(several, Noiser(Noise.parse("hlm:0.2"), 0), "1")
+    assert noisy.answers == (absent, *task.noised(example, Noiser(Noise.parse("hlm:0.2"), 0), "1")[0].answers, absent)
     plain, trace = QuestionAnswering().noised(example, Noiser(Noise.parse("drop:0.5"), 0), "1")
     assert (plain.context, trace) == (context, None)
     assert plain.question != example.question
