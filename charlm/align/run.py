@@ -79,11 +79,7 @@ def check_text(checkpoint: Path, objective: type[Objective], data: RunData) -> N
       ValueError: one of them changed; names it.
     """
     stored, advice = checkpoints.description(checkpoint), "choose another --workdir"
-    before, now = stored.get("train_text"), workdirs.text_of(data)
-    if before != now:
-        raise ValueError(
-            f"data.train changed since {checkpoint} was saved: [records, words] were {before}, are {now}; {advice}"
-        )
+    workdirs.check_same_text(checkpoint, stored, data, advice)
     for key, known in _models(data).items():
         if known != stored[MODELS][key]:
             raise ValueError(f"{key} is not the model, or reads text otherwise, that {checkpoint} began with; {advice}")
@@ -106,7 +102,7 @@ def changed(setup: Setup, run: Run) -> Setup:
     config, folder, objective = setup.config, setup.folder, run.objective
     assert isinstance(objective, StudentAlignment)
     check_something_learns(objective, run.abstract_state.params, config.optim.freeze)
-    metadata: JsonObject = {name: setup.metadata[name] for name in ("config", "train_text")}
+    metadata: JsonObject = {"config": setup.metadata["config"], **workdirs.text_of(objective.data)}
     metadata |= {"family": TASK, MODELS: _models(objective.data)}  # no family has that name: states are no model
     return dataclasses.replace(
         setup, metadata=metadata, states=STATES, write_files=None, course=lambda: Aligning(config, run, folder)

@@ -35,7 +35,7 @@ from charlm.core.checkpoint import (
     with_history,
 )
 from charlm.core.checkpoint_parts import Files, Position, Positioned, Positions
-from charlm.core.durable import TEMPORARY, remove_folder
+from charlm.core.durable import TEMPORARY, remove_folder, sync_tree
 from charlm.core.spikes import to_json
 from charlm.core.state import TrainState
 from charlm.core.types import Json, JsonObject
@@ -229,6 +229,7 @@ class Checkpoints:
             raise FileNotFoundError(f"there is no unfinished checkpoint in {self._folder}")
         for folder in written:
             checksums.write(folder)
+            sync_tree(folder)  # orbax syncs the arrays alone, and removes older checkpoints soon
 
     def folder(self, step: int) -> Path:
         """Returns the folder of a step's checkpoint."""

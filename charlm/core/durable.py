@@ -68,14 +68,19 @@ def write_json(path: str | os.PathLike[str], value: Json) -> None:
 def rename(temporary: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
     """Renames a file, or a folder with its content, to its final name after the content is synced to disk."""
     if os.path.isdir(temporary):
-        for folder, _, names in os.walk(temporary):
-            for name in names:
-                _sync_file(os.path.join(folder, name))
-            _sync_folder(folder)
+        sync_tree(temporary)
     else:
         _sync_file(temporary)
     os.replace(temporary, path)
     _sync_folder(os.path.dirname(os.path.abspath(path)))
+
+
+def sync_tree(root: str | os.PathLike[str]) -> None:
+    """Waits until all files below a folder, and their names, are on disk."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            _sync_file(os.path.join(folder, name))
+        _sync_folder(os.fspath(folder))
 
 
 def _sync_file(path: str | os.PathLike[str]) -> None:

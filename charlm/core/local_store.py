@@ -78,11 +78,15 @@ class LocalCheckpoints:
         everyones = hosts.everyones(mine)
         common = max(set(everyones[0]).intersection(*everyones), default=None)
         if common is None and any(everyones):
-            lacking = next(i for i, steps in enumerate(everyones) if not set(steps) & set(max(everyones)))
-            log.warning(
-                "local checkpoints are not used: process %d has none of the steps %s that another one has",
-                lacking, sorted(max(everyones)),
-            )  # fmt: skip
+            most = max(everyones)
+            lacking = next((i for i, steps in enumerate(everyones) if not set(steps) & set(most)), None)
+            if lacking is None:
+                log.warning("local checkpoints are not used: none of the steps %s is common to all", everyones)
+            else:
+                log.warning(
+                    "local checkpoints are not used: process %d has none of the steps %s that another one has",
+                    lacking, sorted(most),
+                )  # fmt: skip
         return common
 
     def _problem(self, step: int, abstract_state: TrainState) -> str:

@@ -115,6 +115,13 @@ class MetricWriter:
         if _printed:
             _print(json.dumps({"run": self._path.parent.name, "step": step, **scalars}) + "\n")
 
+    def sync(self) -> None:
+        """Waits until all lines are on disk, where a power cut leaves them; ValueError if that fails."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise ValueError(f"{self._path.parent}: metrics cannot be written: {error.strerror}") from error
+
     def close(self) -> None:
         """Closes the files; everything written was flushed already."""
         for file in (self._file, self._board):

@@ -17,6 +17,7 @@ import ml_collections
 
 from charlm import metrics
 from charlm.config import to_json
+from charlm.core import checkpoint as checkpoints
 from charlm.core import hosts
 from charlm.core.called_as import as_typed
 from charlm.core.durable import write_json, write_text
@@ -67,7 +68,11 @@ def fine_tune(
 
 def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, skip_damaged: bool) -> JsonObject:
     workdirs.check_same_config(config)
-    workdirs.check_same_run(config, folder)
+    begun = hosts.from_primary(_begun(folder))
+    if begun:
+        workdirs.check_same_run(config, folder)
+    else:  # nothing to resume: the config of a run that kept nothing is replaced, but no other file of that name
+        workdirs.saved_config(folder)
     check_files(config)
     source = load_source(config)
     task = task_of(config)
@@ -78,8 +83,9 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         task.name, len(examples.train), len(examples.dev), len(examples.test), ", ".join(task.labels[:20]) or "none",
     )  # fmt: skip
     digests = _digests(examples)
-    _check_same_data(digests, folder)
+    _check_same_data(digests, folder, bool(begun))
     runs = _runs(config, examples, task)
+    _check_layout(folder, len(runs), begun)
     places = {name: folder / name if len(runs) > 1 else folder for name in runs}
     _check_source(config, places.values())
     parts = {name: set_aside(part, task, config.data.dev_share, seed) for name, (seed, part) in runs.items()}
@@ -106,6 +112,26 @@ def _fine_tune(config: ml_collections.ConfigDict, folder: Path, profile: str, sk
         log.info("%s, all folds together: %s", TEST, "  ".join(means))
     _say_what_next(config, task, next(iter(places.values())))
     return summary
+
+
+def _begun(folder: Path) -> list[str]:
+    """Returns the names of the folders in a workdir in which a run has kept something; "": the workdir itself."""
+    kept = lambda place: (
+        (place / RESULT_FILE).exists()
+        or any(checkpoints.complete_steps(place / name) for name in (STATE_FOLDER, checkpoints.FOLDER))
+    )
+    return sorted(place.name if place != folder else "" for place in (folder, *folder.glob("seed_*")) if kept(place))
+
+
+def _check_layout(folder: Path, runs: int, begun: Sequence[str]) -> None:
+    """Checks that a workdir whose single run has no folder of its own gets no others, nor the other way round.
+
+    Raises:
+      ValueError: it would, and would train anew beside what is there.
+    """
+    if begun and ("" in begun) != (runs == 1):
+        there = "one run" if "" in begun else f"several runs ({', '.join(begun)})"
+        raise ValueError(f"{folder} holds {there}, not {runs}: choose another --workdir")
 
 
 def _say_what_next(config: ml_collections.ConfigDict, task: AnyTask, folder: Path) -> None:
@@ -197,8 +223,11 @@ def _digests(examples: Examples) -> dict[str, str]:
     return found
 
 
-def _check_same_data(digests: dict[str, str], folder: Path) -> None:
+def _check_same_data(digests: dict[str, str], folder: Path, begun: bool) -> None:
     """Checks that all processes have the same examples, and that a run found in the folder had the same ones.
+
+    Args:
+      begun: whether that run has kept anything.
 
     Raises:
       ValueError: examples differ; names the parts.
@@ -216,7 +245,7 @@ def _check_same_data(digests: dict[str, str], folder: Path) -> None:
     if not isinstance(saved, dict):
         raise ValueError(f"{path} does not hold the digests of a run's examples: expected a JSON object")
     differing = [f"data.{name}" for name, digest in digests.items() if saved.get(name) != digest]
-    if differing:
+    if differing and begun:
         raise ValueError(
             f"{folder} holds a run on other examples: {', '.join(differing)} changed; choose another --workdir"
         )

@@ -249,7 +249,8 @@ class Loop:
 
     def _not_finite(self, step: int, what: str) -> NonFiniteLoss:
         key, rate, go_on = self._course.rate_key, self._course.peak_rate, self._saving.where_to_go_on()
-        return NonFiniteLoss(f"step {step}: {what}; {go_on}; a smaller {key} (now {rate}) or more warm-up may help")
+        advice = f"a smaller {key} (now {rate}) or more warm-up may help, in another --workdir"
+        return NonFiniteLoss(f"step {step}: {what}; {go_on}; {advice}")
 
     def _report(self, step: int) -> None:
         self._read_sums()
@@ -297,6 +298,7 @@ class Loop:
 
     def _save(self, step: int, metrics: dict[str, float] | None, unplanned: bool) -> None:
         paused = time.perf_counter()
+        self._recorder.sync(step)  # a checkpoint must not outlive what was measured before it
         self._saving.save(step, self.state, metrics, self._since.unreported, unplanned)
         self._saved(step, paused, "checkpoint")
 

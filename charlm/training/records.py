@@ -32,6 +32,12 @@ class RunRecorder:
             with self._saving.naming(step):
                 self._writer.write(step, scalars)
 
+    def sync(self, step: int) -> None:
+        """Waits until the metrics so far are on disk."""
+        if self._writer is not None:
+            with self._saving.naming(step):
+                self._writer.sync()
+
     def add_time(self, step: int, seconds: float) -> dict[str, float]:
         """Adds the time of the last steps to the account; returns the goodput, where this process has it."""
         if self._goodput is None:

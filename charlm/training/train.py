@@ -121,7 +121,7 @@ def setup_of(
         write_text(folder / workdirs.RUN_CONFIG_FILE, to_json(config))
         objective.save_vocab(folder)
 
-    metadata = {"config": config.to_dict(), **objective.metadata(), "train_text": workdirs.text_of(objective.data)}
+    metadata = {"config": config.to_dict(), **objective.metadata(), **workdirs.text_of(objective.data)}
     return Setup(
         config,
         folder,

@@ -20,7 +20,7 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core import followers, hosts, run_log
 from charlm.core.local_paths import check_path
 from charlm.core.reading import loads, read_bytes
-from charlm.core.types import JsonObject
+from charlm.core.types import Json, JsonObject
 from charlm.families.objective import Objective, RunData
 from charlm.families.origin import Origin, Weights, described, origin_at, stored_origin
 from charlm.families.stored import metadata_of
@@ -170,19 +170,31 @@ def newest_step(folder: Path) -> int | None:
 
 
 def saved_config(folder: Path) -> ml_collections.ConfigDict | None:
-    """Returns the config of the run in a folder; None if there is no run.
+    """Returns the config of the run in a folder, from its newest checkpoint if its file is gone; None without a run.
 
     Raises:
       ValueError: the config file is damaged; names it.
     """
     path = folder / RUN_CONFIG_FILE
     if not path.exists():
-        return None
+        return _config_of_checkpoint(folder)
     data = read_bytes(path)
     try:
         return from_dict(loads(data))
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not the config of a run: {error}") from error
+
+
+def _config_of_checkpoint(folder: Path) -> ml_collections.ConfigDict | None:
+    try:
+        checkpoint = checkpoints.find(folder)
+        stored = checkpoints.description(checkpoint).get("config")
+        config = from_dict(stored) if isinstance(stored, dict) else None
+    except (ValueError, TypeError, AttributeError):  # no checkpoint, or a damaged one, which is reported elsewhere
+        return None
+    if config is not None:
+        log.warning("%s is gone: the config in %s is that of the run", folder / RUN_CONFIG_FILE, checkpoint)
+    return config
 
 
 def check_same_run(config: ml_collections.ConfigDict, folder: Path, where: str = "") -> None:
@@ -287,9 +299,39 @@ def _exchanged(given: str, there: Origin, folder: Path, known: Origin) -> str:
     return f"init_from={given} holds {other} now ({there}) than {folder} started from ({known})"
 
 
-def text_of(data: RunData) -> list[list[int]]:
-    """Returns the [records, words] of each training corpus; a saved data position is valid only for the same ones."""
-    return [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
+def text_of(data: RunData) -> JsonObject:
+    """Returns what a checkpoint keeps of its text: a saved data position is valid only for the same training text.
+
+    "train_text" is the [records, words] of each training corpus, "train_content" and "heldout_content" are hashes.
+    """
+    counts: Json = [[corpus.stats.records, corpus.stats.words] for corpus in data.train]
+    contents = {f"{part}_content": [corpus.content for corpus in getattr(data, part)] for part in ("train", "heldout")}
+    return {"train_text": counts, **contents}
+
+
+def check_same_text(checkpoint: Path, stored: JsonObject, data: RunData, advice: str) -> None:
+    """Checks that a run resumes with the training text that it began with, and warns of other held-out text.
+
+    Args:
+      stored: the metadata of the checkpoint; one from before there were hashes is known by its counts alone.
+      advice: what to do with other text.
+
+    Raises:
+      ValueError: the training text changed.
+    """
+    now = text_of(data)
+    before = {key: stored.get(key, value) for key, value in now.items()}
+    if before["train_text"] != now["train_text"]:
+        was = f"[records, words] were {before['train_text']}, are {now['train_text']}"
+        raise ValueError(f"data.train changed since {checkpoint} was saved: {was}; {advice}")
+    if before["train_content"] != now["train_content"]:
+        other = "as many records and words, but other text, or its files in another order"
+        raise ValueError(f"data.train changed since {checkpoint} was saved: {other}; {advice}")
+    if before["heldout_content"] != now["heldout_content"]:
+        log.warning(
+            "data.heldout changed since %s was saved: held-out losses from here on are not to be compared with those "
+            "before, nor are the best checkpoints", checkpoint,
+        )  # fmt: skip
 
 
 def check_text(checkpoint: Path, objective: type[Objective], data: RunData) -> None:
@@ -299,9 +341,5 @@ def check_text(checkpoint: Path, objective: type[Objective], data: RunData) -> N
       ValueError: they changed; names the difference and what to do.
     """
     objective.check_vocab(checkpoint, data)
-    stored = metadata_of(checkpoint, objective.families).get("train_text", text_of(data))
-    if stored != text_of(data):
-        raise ValueError(
-            f"data.train changed since {checkpoint} was saved: [records, words] were {stored}, are {text_of(data)}; "
-            "train on the new text in another --workdir, with --config.init_from set to this one"
-        )
+    advice = "train on the new text in another --workdir, with --config.init_from set to this one"
+    check_same_text(checkpoint, metadata_of(checkpoint, objective.families), data, advice)

@@ -425,6 +425,26 @@ def test_a_folder_with_odd_files_is_one_line(tmp_path, name):
         fine_tune(config, str(run))
 
 
+def test_a_run_that_kept_nothing_may_have_another_config(classified, tmp_path):
+    """The advice after too little memory, a smaller batch, can be followed where it was given."""
+    run, _, config = classified
+    begun = tmp_path / "run"
+    begun.mkdir()
+    for name in ("config.json", "data.json"):
+        shutil.copy(run / name, begun / name)
+    assert fine_tune(config(data__batch_size=4), str(begun))["runs"]
+    with pytest.raises(ValueError, match=r"holds a run of another config: data\.batch_size is 8, there 4"):
+        fine_tune(config(data__batch_size=8), str(begun))
+
+
+def test_a_single_run_gets_no_others_beside_it(classified):
+    run, _, config = classified
+    before = sorted(path.name for path in run.iterdir())
+    with pytest.raises(ValueError, match="holds one run, not 2: choose another --workdir"):
+        fine_tune(config(seeds=2), str(run))
+    assert sorted(path.name for path in run.iterdir()) == before
+
+
 def test_a_run_of_another_config_is_not_gone_on_with(classified):
     run, _, config = classified
     with pytest.raises(ValueError, match=r"holds a run of another config: optim.learning_rate is 1.0, there 0.003"):

@@ -74,6 +74,22 @@ def test_several_damaged_ones_are_passed_over_and_names_never_meet(workdir, log_
     check_newest(folder, skip_damaged=False)
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"loss": "low"}'])
+def test_an_older_one_whose_metrics_cannot_be_read_is_set_aside(trained, tmp_path, monkeypatch, log_lines, content):
+    """Orbax reads the metrics of all checkpoints, and would end the run."""
+    folder = trained.copy(tmp_path / "run")
+    path = folder / "checkpoints" / "6" / "metrics" / "metrics"
+    assert path.exists()
+    path.write_text(content)
+    config = trained.new_config()
+    config.train.steps = 15
+    monkeypatch.setattr(charlm.training.train, "build", lambda *_: trained.run)
+    assert train(config, str(folder))
+    assert "checkpoints/6 is damaged" in str(log_lines)
+    assert "6 is set aside as 6.damaged" in str(log_lines)
+    assert checkpoints.find(folder).name == "15"
+
+
 def test_without_a_good_one_nothing_is_set_aside(workdir):
     folder = workdir / "checkpoints"
     for step in (6, 9):

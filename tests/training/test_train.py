@@ -28,9 +28,11 @@ from charlm.core import checkpoint as checkpoints
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import TRACED
 from charlm.data.vocab import load_or_build_vocab
+from charlm.families.hlm.objective import MaskedCharacters
 from charlm.families.hlm.shape import batch_shape
 from charlm.predict import Predictor
 from charlm.text.chars import MASK, CharVocab
+from charlm.training import workdir as workdirs
 from charlm.training.evaluate import evaluate
 from charlm.training.goodput import account, read_starts
 from charlm.training.loop import Loop, NonFiniteLoss
@@ -683,6 +685,35 @@ def test_a_run_whose_text_changed_is_refused(trained, tmp_path):
     with now, pytest.raises(ValueError, match=r"data\.train changed since .* --config\.init_from"):
         train(config, str(workdir))
     assert snapshot(workdir) == before
+
+
+def test_other_text_of_the_same_size_is_refused(trained, tmp_path, log_lines):
+    """Every word of the text reversed, or its files in another order, leaves all counts as they were."""
+    workdir = trained.copy(tmp_path / "run")
+    before = snapshot(workdir)
+    config = trained.new_config()
+    config.train.steps = 20
+    data = lambda **other: mock.patch.object(
+        charlm.training.train, "prepare", return_value=trained.data._replace(**other)
+    )
+    other = lambda corpora: tuple(dataclasses.replace(corpus, content="0" * 64) for corpus in corpora)
+    with data(train=other(trained.data.train)), pytest.raises(ValueError, match=r"but other text, or its files in"):
+        train(config, str(workdir))
+    assert snapshot(workdir) == before
+    checkpoint = checkpoints.find(workdir)
+    workdirs.check_text(checkpoint, MaskedCharacters, trained.data._replace(heldout=other(trained.data.heldout)))
+    assert "data.heldout changed since" in str(log_lines)
+
+
+def test_a_run_without_its_config_file_is_known_by_its_checkpoint(trained, tmp_path, log_lines):
+    workdir = trained.copy(tmp_path / "run")
+    (workdir / workdirs.RUN_CONFIG_FILE).unlink()
+    config = trained.new_config()
+    config.optim.learning_rate = 0.5
+    with pytest.raises(ValueError, match=r"holds a run of another config: optim\.learning_rate is 0\.5"):
+        train(config, str(workdir))
+    assert "config.json is gone: the config in" in str(log_lines)
+    assert train(trained.new_config(), str(workdir))  # finished
 
 
 def test_a_second_process_is_kept_out(trained, tmp_path):

@@ -47,13 +47,17 @@ log = logging.getLogger("charlm")
 
 @dataclasses.dataclass(frozen=True)
 class EncodedCorpus:
-    """An encoded corpus: the `paths` of its ArrayRecord shards, each with at least one record, and its counts."""
+    """An encoded corpus: the `paths` of its ArrayRecord shards, each with at least one record, and its counts.
+
+    `content` is a hash (hex) of the documents and their order, wherever their files are.
+    """
 
     name: str
     split: str
     folder: str
     paths: tuple[str, ...]
     stats: CorpusStats
+    content: str
 
 
 class PreparedData(NamedTuple):
@@ -262,7 +266,8 @@ def encode_corpus(
         content = {"name": spec, "paths": names, "stats": dataclasses.asdict(stats), "settings": settings}
         with clear_write_errors(folder):
             write_text(os.path.join(folder, "corpus.json"), json.dumps(content, indent=1))
-    return EncodedCorpus(spec, split, folder, paths, stats)
+    content = stable_hash(*(settings[key] for key in ("fingerprint", "split", "heldout_fraction")))
+    return EncodedCorpus(spec, split, folder, paths, stats, content)
 
 
 def _record_words(config: ml_collections.ConfigDict) -> int:
@@ -299,7 +304,8 @@ def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab
     ):
         if got > limit:
             raise ValueError(f"{key}: {spec!r} was encoded for longer input: {got}, but {name} is {limit}")
-    return EncodedCorpus(spec, "all", folder, tuple(paths), stats)
+    content = stable_hash(*(file_sha256(path, cache_dir(config)) for path in paths))
+    return EncodedCorpus(spec, "all", folder, tuple(paths), stats, content)
 
 
 def _read_corpus_json(folder: str) -> JsonObject:
