@@ -255,6 +255,9 @@ def write_safetensors(path: str | os.PathLike[str], state: Mapping[str, np.ndarr
         raise ValueError(f"{path} cannot be written: {_one_line(error)}") from error
 
 
+PARTIAL = ".partial"  # how the names of folders end that `new_folder` has not finished; they begin with a dot
+
+
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator[Path]:
     """Yields a temporary folder beside `path` that is renamed to `path` on success and removed on any failure.
@@ -267,7 +270,7 @@ def new_folder(path: str | os.PathLike[str], key: str = "--output=") -> Iterator
     """
     check_path(key.removesuffix("=") or "path", os.fspath(path), needed=True)
     target = Path(path).absolute()
-    partial = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}.partial")
+    partial = target.with_name(f".{target.name}.{os.getpid()}-{os.urandom(4).hex()}{PARTIAL}")
     made: list[Path] = []
     try:
         if target.exists() and not (target.is_dir() and not any(target.iterdir())):

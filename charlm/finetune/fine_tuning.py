@@ -164,11 +164,12 @@ class FineTuning:
           ValueError: training diverged.
           Stopped: a signal stopped the run.
         """
-        done = self._folder / RESULT_FILE
+        done, state = self._folder / RESULT_FILE, self._folder / STATE_FOLDER
         if self.finished:
             log.info("%s holds a finished run: nothing to do", self._folder)
+            if hosts.is_primary():
+                shutil.rmtree(state, ignore_errors=True)  # left by a run that was killed as it ended
             return read_json(done)
-        state = self._folder / STATE_FOLDER
         check_newest_together(state, skip_damaged)
         self._train()
         result = self._finish()

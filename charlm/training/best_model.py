@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from charlm.convert.files import new_folder
+from charlm.convert.files import PARTIAL, new_folder
 from charlm.core import checkpoint as checkpoints
 from charlm.core import checksums, hosts
 from charlm.core.types import Params
@@ -36,6 +36,9 @@ def keep_best(
     params = params if hosts.alone() else hosts.on_host(params)
     place = folder / checkpoints.FOLDER
     before = hosts.from_primary(checkpoints.complete_steps(place))
+    if hosts.is_primary():
+        for left in place.glob(f".*{PARTIAL}"):  # by a run that was killed while it saved
+            shutil.rmtree(left, ignore_errors=True)
     if step not in before and hosts.is_primary():
         with new_folder(place / str(step), key="") as made:
             dataclasses.replace(model, params=params).save_pretrained(made)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 
 import grain
@@ -80,6 +81,23 @@ def test_a_full_disk_names_the_step_that_failed_and_the_last_good_one(tmp_path, 
         calls[noticed]()
     store.close()
     assert find(tmp_path).name == "4"
+
+
+def test_the_files_of_a_checkpoint_are_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    """Orbax waits for the arrays alone, and then removes older checkpoints."""
+    synced, sync = [], os.fsync
+
+    def noted(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    store = Checkpoints(tmp_path, 1, METADATA)
+    store.save(4, state(4), numbers(), {"loss": 1.0})
+    store.close()
+    names = {"/".join(path.split("/")[-2:]) for path in synced}
+    assert {"metrics/metrics", "state/_METADATA"} <= names
+    assert any(path.endswith("checksums.json") for path in synced)
 
 
 def assert_same(got, want):

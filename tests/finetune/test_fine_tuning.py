@@ -437,6 +437,19 @@ def test_a_run_that_kept_nothing_may_have_another_config(classified, tmp_path):
         fine_tune(config(data__batch_size=8), str(begun))
 
 
+def test_what_a_killed_run_left_is_removed(classified, tmp_path):
+    run, _, config = classified
+    copied = shutil.copytree(run, tmp_path / "run")
+    (copied / "state" / "4").mkdir(parents=True)
+    assert fine_tune(config(), str(copied))["runs"]
+    assert not (copied / "state").exists()
+    (copied / "result.json").unlink()
+    left = copied / "checkpoints" / ".9.1-0a0b0c0d.partial"
+    left.mkdir()
+    assert fine_tune(config(), str(copied))["runs"]
+    assert not left.exists()
+
+
 def test_a_single_run_gets_no_others_beside_it(classified):
     run, _, config = classified
     before = sorted(path.name for path in run.iterdir())
