@@ -70,11 +70,14 @@ def test_figures_show_the_tables(tmp_path, monkeypatch):
 
 
 def cells_of(page: Path) -> dict[tuple[str, ...], list[str]]:
-    """Returns the rows of the table of scores on a page of a league, by the cells that name the system."""
+    """Returns the rows of the tables of scores on a page of a league, joined, by the cells that name the system."""
     named = 1 if page.stem == "evening" else 2
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.read_text("utf-8").splitlines()
-            if re.match(r"\| [A-Z]", line)]  # fmt: skip
-    return {tuple(row[:named]): row[named:] for row in rows}
+    found: dict[tuple[str, ...], list[str]] = {}
+    for line in page.read_text("utf-8").splitlines():
+        if re.match(r"\| [A-Z]", line):
+            row = [cell.strip() for cell in line.strip("|").split("|")]
+            found.setdefault(tuple(row[:named]), []).extend(row[named:])
+    return found
 
 
 def test_tables_of_leagues_are_those_of_their_reports():
@@ -82,8 +85,8 @@ def test_tables_of_leagues_are_those_of_their_reports():
         json.loads((DOCS / "league" / f"{name}.json").read_text("utf-8")) for name in ("evening", "curves")
     )
     of = lambda found: {(one["task"], one["system"], one["noise"]): one for one in found["scores"]}
-    scores, conditions = of(league), [(task, noise) for task in (None, "pos", "emotions", "coinages")
-                                      for noise in ("", "noise")]  # fmt: skip
+    shown_tasks = (None, "pos", "disease", "entities", "emotions", "coinages")
+    scores, conditions = of(league), [(task, noise) for task in shown_tasks for noise in ("", "noise")]
     shown = lambda key: f"{100 * scores[key]['value']:.1f}" if key in scores else "–"
     assert cells_of(DOCS / "league" / "evening.md") == {
         (one["title"],): [shown((task, one["name"], noise)) for task, noise in conditions] for one in league["systems"]
@@ -91,7 +94,7 @@ def test_tables_of_leagues_are_those_of_their_reports():
     scores = of(curves)
     wanted = {}
     for one in curves["systems"]:
-        found = [scores[task, one["name"], noise] for task, noise in conditions[2:6]]
+        found = [scores[task, one["name"], noise] for task in ("pos", "emotions") for noise in ("", "noise")]
         cells = [f"{one['flops'] / 1e12:.1f}", f"{one['seconds'] / 60:.0f}"]
         cells += ["{:.1f} ({:.1f} to {:.1f})".format(*(100 * x[k] for k in ("value", "low", "high"))) for x in found]
         wanted[one["title"].partition(",")[0], f"{one['words'] / 1e6:.2f}"] = cells

@@ -25,6 +25,10 @@ class Loaded:
     def __init__(self, pretrained: Pretrained, batch_size: int = 32, path: str = "") -> None:
         self.pretrained, self.batch_size, self.path = pretrained, batch_size, path or str(pretrained.folder)
 
+    def __reduce__(self) -> tuple[type[Self], tuple[Pretrained, int, str]]:
+        """Without what is computed on the way, which cannot be sent to another process."""
+        return type(self), (self.pretrained, self.batch_size, self.path)
+
     def sized(self, batch_size: int) -> Self:
         """Returns the same model for batches of another size; it shares the vectors of words that are kept."""
         other = type(self)(self.pretrained, batch_size, self.path)

@@ -44,7 +44,7 @@ def load(name_or_folder: str | os.PathLike[str], batch_size: int = 32, **options
         a model of Hugging Face; the name of a model that charlm carries (`charlm models` lists them) or of one in the
         cache of huggingface_hub, "hf:NAME" for one on the hub; or an address in an object store.
       batch_size: texts that are read at a time.
-      options: options of `charlm.from_pretrained`, such as `head="encoder"` or `dtype=jnp.bfloat16`.
+      options: options of `charlm.from_pretrained`, such as `dtype=jnp.bfloat16`, or `head="encoder"` for a BERT.
 
     Raises:
       ValueError: there is no model, it is damaged, or it does not fit the options.

@@ -18,6 +18,7 @@ from charlm.core.durable import write_text
 from charlm.core.nearest import did_you_mean
 from charlm.core.stores import here
 from charlm.core.types import JsonObject, Option
+from charlm.core.word_table import identity_of
 from charlm.robustness.measure import measure
 from charlm.robustness.render import write_report
 from charlm.robustness.settings import ReportSettings
@@ -66,14 +67,15 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
 
     Args:
       models: one fine-tuned model or several of the same task and labels: what `charlm.load` or `charlm.finetune`
-        returned, or the folders of such models.
+        returned, or the folders of such models. It is the files that are measured.
       data: labelled rows as `charlm.finetune` takes them, or the path of a file that the models' task reads.
       out: folder of the report, in which an interrupted measurement goes on; "": a new one for temporary files.
       settings: fields of `charlm.robustness.settings.ReportSettings`, such as `noise=["keyboard:0.1"]`, `seeds=2` or
         `defence=["symspell"]`; without any, every kind of noise at several rates.
 
     Raises:
-      ValueError: a model was fine-tuned for no task or for another one than the first, a row or a setting is wrong.
+      ValueError: a model was fine-tuned for no task or for another one than the first, or is not what its files hold; a
+        row or a setting is wrong.
     """
     known = [field.name for field in dataclasses.fields(ReportSettings)]
     if unknown := [name for name in settings if name not in known]:
@@ -83,6 +85,9 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
     several = [models] if isinstance(models, Model | str | os.PathLike) else list(models)
     if not several:
         raise ValueError("models: expected at least one")
+    for one in several:
+        if isinstance(one, Model):
+            _check_files(one)
     paths = [one.path if isinstance(one, Model) else os.fspath(one) for one in several]
     folder = Path(out or tempfile.mkdtemp(prefix="charlm-report-"))
     if isinstance(data, str | os.PathLike):
@@ -93,6 +98,17 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
         settings["columns"] = (*columns, *settings.get("columns", ()))
     results = measure([here(path) for path in paths], [file], str(folder), **settings)
     return Report(results, *write_report(results, folder))
+
+
+def _check_files(model: Model) -> None:
+    """Raises ValueError for a model that was changed after it was loaded, or that its files give only with options."""
+    kept = load(model.path).pretrained
+    same = identity_of(kept.params) == identity_of(model.pretrained.params)
+    if not same or kept.config != model.pretrained.config:
+        raise ValueError(
+            f"models: {model.path} holds other parameters or another config than the model that was given: a report "
+            "measures files; model.pretrained.save_pretrained(FOLDER) writes them"
+        )
 
 
 def _file_of(rows: Rows, model: Model, folder: Path) -> tuple[str, list[str]]:

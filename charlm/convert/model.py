@@ -19,6 +19,7 @@ import numpy as np
 from charlm.convert.changes import NotChangeable
 from charlm.convert.files import Tensor, find_state, write_safetensors
 from charlm.convert.rules import Entry, Leave, Rule, describe, export_state, import_state, in_parts
+from charlm.convert.sentence_files import copy_sentence_files
 from charlm.core import checkpoint as checkpoints
 from charlm.core.memory import give_memory_back
 from charlm.core.types import Json, JsonObject, ModelConfig, Option, Params, Tree
@@ -266,11 +267,13 @@ class Converter(abc.ABC):
         """Writes the model as a self-contained checkpoint to `folder`; ValueError if it cannot be written."""
         checkpoints.save_params(folder, model.params, model.metadata)
         self.write_beside(model, folder)
+        copy_sentence_files(model.folder, folder)
 
     def export(self, model: Model, folder: Path) -> None:
         """Writes the model in the format that their code reads; ValueError if their code has no such model."""
         target = self.target(model.metadata, str(model.source))
         self.write_theirs(model, folder)
+        copy_sentence_files(model.folder, folder)
         write_safetensors(folder / STATE_FILE, export_state(target.table, target.aliases, model.params))
 
     def export_checkpoint(self, checkpoint: Path, metadata: JsonObject, folder: Path, dtype: str = "float32") -> int:
@@ -285,7 +288,9 @@ class Converter(abc.ABC):
           ValueError: their code has no such model, or the checkpoint does not hold the parameters of its config.
         """
         target = self.target(metadata, str(checkpoint))
-        self.write_theirs(Model({}, metadata, checkpoints.files_of(checkpoint), checkpoint), folder)
+        files = checkpoints.files_of(checkpoint)
+        self.write_theirs(Model({}, metadata, files, checkpoint), folder)
+        copy_sentence_files(files, folder)
         abstract = checkpoints.on_one_device(target.params)
         state: dict[str, np.ndarray] = {}
         for table in in_parts(target.table, PART):

@@ -5,6 +5,7 @@ The tests run its programs. Open it to change what users are told.
 
 from __future__ import annotations
 
+from charlm.core.types import JsonObject
 from charlm.export.program import Program
 from charlm.families.arrays import PADDED
 
@@ -85,17 +86,17 @@ def page(program: Program, what: str, files: dict[str, str], code: str) -> str:
         bounds=", ".join(program.arrays.bounds),
         inputs="\n".join(f"| `{one.name}` | {shape(one.axes)} | {one.meaning} |" for one in program.arrays.inputs),
         outputs="\n".join(
-            f"| `{one['name']}` | {shape(one['axes'])} | {_meaning(one['name'], program)} |"
-            for one in program.about["outputs"]
+            f"| `{one['name']}` | {shape(one['axes'])} | {_meaning(one, program)} |" for one in program.about["outputs"]
         ),
     )
     return text + _texts(program)
 
 
-def _meaning(name: str, program: Program) -> str:
-    labels = program.about["labels"]
+def _meaning(output: JsonObject, program: Program) -> str:
+    name, labels = output["name"], program.about["labels"]
     if name == "logits" and labels and len(labels) <= 30:
-        return f"of {', '.join(labels)}"
+        of_positions = "; of every position, special tokens such as [CLS] among them: a word has those of its first one"
+        return f"of {', '.join(labels)}{of_positions if 'length' in output['axes'] else ''}"
     return _MEANINGS[name]
 
 

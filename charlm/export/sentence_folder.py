@@ -14,19 +14,20 @@ from typing import NamedTuple
 import numpy as np
 
 from charlm.convert.files import new_folder, state_files
+from charlm.convert.sentence_files import MODULES, PROMPTS, module_folders
 from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import write_json, write_text
-from charlm.core.reading import read_json, read_object
-from charlm.core.types import Json, JsonObject
+from charlm.core.reading import read_object
+from charlm.core.types import JsonObject
 from charlm.core.version import __version__
 from charlm.core.word_table import FOLDER as WORD_TABLE
 from charlm.export.program import EXAMPLES, TOLERANCE
 from charlm.families import elsewhere
-from charlm.families.exported import INSIDE, MODULES, TYPE, around, read_normalize, write_settings
+from charlm.families.exported import INSIDE, TYPE, around, read_normalize, write_settings
 from charlm.families.family import family
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import Pretrained, from_pretrained
-from charlm.families.sentences import PROMPTS, TEXTS, SentenceSettings, read_settings, sentence_vectors
+from charlm.families.sentences import SentenceSettings, read_settings, sentence_vectors
 
 SIMILARITY = "similarity_fn_name"  # in the file of prompts
 _WEIGHTS = (".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx", ".ot", ".pt", ".pth", ".safetensors")
@@ -152,11 +153,6 @@ def copy_model(pretrained: Pretrained, target: Path) -> None:
         _copy(source, target, ())
     else:
         pretrained.save_pretrained(target)
-        for name in (MODULES, TEXTS, PROMPTS, *_folders(source)):
-            if (source / name).is_file():
-                shutil.copyfile(source / name, target / name)
-            elif (source / name).is_dir():
-                shutil.copytree(source / name, target / name, dirs_exist_ok=True)
 
 
 def _copy(source: Path, target: Path, left_out: Iterable[str]) -> None:
@@ -172,20 +168,12 @@ def _copy(source: Path, target: Path, left_out: Iterable[str]) -> None:
 def _left_out(source: Path) -> set[str]:
     """Returns what is not taken of a folder of PyTorch weights: folders of other uses, and weights in other formats."""
     read = {path.name for path in state_files(source)}
-    kept = {WORD_TABLE, *_folders(source)}
+    kept = {WORD_TABLE, *module_folders(source)}
     return {
         one.name
         for one in source.iterdir()
         if (one.name not in kept if one.is_dir() else one.suffix in _WEIGHTS and one.name not in read)
     }
-
-
-def _folders(source: Path) -> list[str]:
-    """Returns the folders that the modules of a folder lie in; `read_settings` has checked the file."""
-    if not (source / MODULES).is_file():
-        return []
-    modules: list[Json] = read_json(source / MODULES)
-    return [Path(module["path"]).parts[0] for module in modules if module["path"]]
 
 
 def _prompts(model: TextModel) -> JsonObject:

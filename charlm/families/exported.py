@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from charlm.convert.sentence_files import MODULES
 from charlm.core.durable import write_json
 from charlm.core.reading import read_json, read_object
 from charlm.core.types import JsonObject
 
-MODULES = "modules.json"
 TYPE = "charlm.export.sentence_module.SentenceModule"  # stands in users' folders, so the class keeps name and place
 INSIDE = "charlm"
 SETTINGS = "charlm_module.json"

@@ -151,7 +151,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
         target = converter.target(model.metadata, str(model.source))
     params = jax.device_put(model.params, jax.local_devices()[0])
     head = converter.head_of(model.metadata)
-    return Pretrained(target.module, params, target.config, converter.name, head, model.folder, model.metadata)
+    folder = model.folder.absolute()  # its files are read later, too, wherever the program is then
+    return Pretrained(target.module, params, target.config, converter.name, head, folder, model.metadata)
 
 
 def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[str, Option]) -> tuple[Converter, Model]:

@@ -21,15 +21,14 @@ from typing import Protocol
 import numpy as np
 
 from charlm.convert.files import read_state
+from charlm.convert.sentence_files import MODULES, PROMPTS, TEXTS
 from charlm.core.durable import write_json
 from charlm.core.nearest import did_you_mean
 from charlm.core.reading import read_json, read_object
 from charlm.core.types import Json, JsonObject
-from charlm.families.exported import MODULES, around, checked_longest, read_longest
+from charlm.families.exported import around, checked_longest, read_longest
 from charlm.families.predictor import Predictor, checked_texts
 
-TEXTS = "sentence_bert_config.json"  # how texts are read
-PROMPTS = "config_sentence_transformers.json"
 _AT_A_TIME = 16  # batches whose states are in memory at once
 _LIBRARY = "sentence_transformers."
 _MODELS = f"{_LIBRARY}models."
@@ -191,7 +190,7 @@ def write_settings(folder: Path, settings: SentenceSettings, width: int) -> None
     def add(kind: str, where: str, content: JsonObject | None = None) -> Path:
         modules.append({"idx": len(modules), "name": str(len(modules)), "path": where, "type": f"{_MODELS}{kind}"})
         if where:
-            (folder / where).mkdir()
+            (folder / where).mkdir(exist_ok=True)
             write_json(folder / where / "config.json", content or {})
         return folder / where
 

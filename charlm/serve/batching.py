@@ -196,12 +196,12 @@ class Batcher:
         start, key = time.monotonic(), batch[0].job.key
         try:
             results = self._compute(key, [item for part in batch for item in part.items])
-        except Exception as error:  # whatever the model raises: the thread must go on
+        except BaseException as error:  # whatever the model raises, panics of other languages too: the thread goes on
             if len(batch) > 1:
                 for part in batch:
                     self._answer([part])
                 return
-            _end(batch[0].job, error)
+            _end(batch[0].job, error if isinstance(error, Exception) else RuntimeError(str(error)))
             return
         self._count(key, len(batch), sum(part.texts for part in batch), time.monotonic() - start)
         at = 0

@@ -98,9 +98,7 @@ def test_the_outer_folder_has_the_prompts_and_the_longest_text(made, tmp_path):
 def test_a_run_is_written_without_what_only_the_run_needs(tmp_path):
     source, beside = tmp_path / "run" / "checkpoints" / "7", encoder(tmp_path / "encoder")
     charlm.from_pretrained(beside).save_pretrained(source)
-    for name in (MODULES, "1_Pooling", "sentence_bert_config.json"):
-        copied = shutil.copytree if (beside / name).is_dir() else shutil.copyfile
-        copied(beside / name, source / name)
+    assert {MODULES, "1_Pooling", "sentence_bert_config.json"} <= {path.name for path in source.iterdir()}
     (source / "data").mkdir()  # of a run
     folder = export(tmp_path / "run", tmp_path / "exported")
     assert not (folder / INSIDE / "data").exists()

@@ -11,6 +11,8 @@ from safetensors.numpy import save_file
 from tiny_models import POSITIONS, release, run_alone
 
 import charlm
+from charlm.convert.__main__ import main as convert
+from charlm.convert.sentence_files import copy_sentence_files, module_folders
 from charlm.families.sentences import (
     _ACTIVATIONS,
     POOLS,
@@ -88,6 +90,39 @@ def test_settings_that_are_written_are_read_back(tmp_path):
         vectors_ND = rng.normal(size=(2, 4)).astype(np.float32)
         for one, other in zip(found.steps[:1], settings.steps[:1], strict=True):
             np.testing.assert_array_equal(one(vectors_ND), other(vectors_ND))
+
+
+def test_how_vectors_are_made_goes_with_a_model_that_is_saved_imported_or_exported(folder, tmp_path, monkeypatch):
+    pooling = {name: name == "pooling_mode_cls_token" for name in DEFINITIONS}
+    made = folder(
+        {"modules.json": modules("Transformer", "Pooling"), "1_Pooling/config.json": pooling,
+         "sentence_bert_config.json": {"max_seq_length": 20, "do_lower_case": False},
+         "config_sentence_transformers.json": {"prompts": {"query": "ask: "}, "default_prompt_name": None}}
+    )  # fmt: skip
+    model = charlm.load(made)
+    wanted = model.encode("she had birds " * 9, normalize=True, prompt_name="query")
+    model.pretrained.save_pretrained(tmp_path / "saved")
+    assert convert(["import", "--input", str(made), "--output", str(tmp_path / "imported")]) == 0
+    assert convert(["export", "--checkpoint", str(tmp_path / "imported"), "--output", str(tmp_path / "exported")]) == 0
+    for name in ("saved", "imported", "exported"):
+        found = charlm.load(tmp_path / name).encode("she had birds " * 9, normalize=True, prompt_name="query")
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    monkeypatch.chdir(made.parent)
+    moved = charlm.load(made.name)
+    monkeypatch.chdir(tmp_path)  # its files are read after that
+    np.testing.assert_array_equal(moved.encode("a", normalize=True), charlm.load(made).encode("a", normalize=True))
+
+
+def test_modules_outside_the_folder_are_not_copied(tmp_path):
+    for name in ("model", "secret", "target"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret" / "key").write_text("mine")
+    paths = ["../secret", str(tmp_path / "secret"), "1_Pooling", "", 3]
+    (tmp_path / "model" / "modules.json").write_text(json.dumps([{"path": path} for path in paths]))
+    (tmp_path / "model" / "1_Pooling").mkdir()
+    assert module_folders(tmp_path / "model") == ["1_Pooling"]
+    copy_sentence_files(tmp_path / "model", tmp_path / "target")
+    assert sorted(path.name for path in (tmp_path / "target").iterdir()) == ["1_Pooling", "modules.json"]
 
 
 def test_every_way_of_pooling(folder):

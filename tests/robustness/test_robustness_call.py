@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
 import webbrowser
 
+import jax
+import jax.numpy as jnp
 import pytest
 from again import again
 from small_run import ROOT
@@ -38,6 +41,11 @@ def test_rows_are_measured_as_a_file_of_them_is(models, tmp_path, task):
     assert (row["kind"], row["level"]) == ("drop", 0.4)
     (file,) = (tmp_path / "out").glob("rows.*")
     again = charlm.robustness([charlm.load(models.untrained(task))], file, tmp_path / "again", **FEW)
+    model = charlm.load(models.untrained(task))
+    zeros = jax.tree.map(jnp.zeros_like, model.pretrained.params)
+    changed = charlm.Model(dataclasses.replace(model.pretrained, params=zeros), path=model.path)
+    with pytest.raises(ValueError, match="holds other parameters or another config than the model that was given"):
+        charlm.robustness(changed, rows, tmp_path / "changed", **FEW)
     assert again.results["clean"] == report.results["clean"]
     assert again.results["noise"] == report.results["noise"]
     assert json.loads(report.json.read_text(encoding="utf-8"))["examples"] == len(rows)

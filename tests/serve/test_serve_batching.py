@@ -94,6 +94,23 @@ def test_a_request_that_is_refused_fails_alone():
     made.stop(10)
 
 
+def test_a_panic_of_a_library_ends_a_request_and_not_the_thread():
+    class Panic(BaseException):
+        """As a library in Rust raises it."""
+
+    def compute(_key, items):
+        if "bad" in items:
+            raise Panic("backtracks without end")
+        return items
+
+    made, _ = batcher(compute)
+    made.start()
+    with pytest.raises(RuntimeError, match="backtracks without end"):
+        made.submit(ENCODE, ["bad"], 1).result(10)
+    assert made.submit(ENCODE, ["good"], 1).result(10) == ["good"]
+    made.stop(10)
+
+
 def test_a_large_request_is_computed_in_parts_and_lets_others_pass():
     calls, gate = [], threading.Event()
 

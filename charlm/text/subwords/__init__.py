@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from charlm.core.types import JsonObject
 from charlm.text.subwords.encoded import (
@@ -186,7 +186,7 @@ class SubwordTokenizer:
         """Encodes many texts or pairs as `encode` does, on all cores; raises ValueError in the same cases."""
         firsts, seconds = checked_texts(texts), None if pairs is None else checked_texts(pairs)
         view = self._view(max_length, False, pairs is not None)
-        return [subwords_of(encoding) for encoding in view.encode_batch(inputs(firsts, seconds))]
+        return [subwords_of(encoding) for encoding in _encoded(view, inputs(firsts, seconds))]
 
     def encode_words(
         self, words: Sequence[str], pair: Sequence[str] | None = None, max_length: int | None = None
@@ -213,7 +213,7 @@ class SubwordTokenizer:
         """Encodes many sequences of words, or pairs of them, as `encode_words` does; raises ValueError likewise."""
         firsts, seconds = checked_words(words), None if pairs is None else checked_words(pairs)
         view = self._view(max_length, True, pairs is not None)
-        encodings = view.encode_batch(inputs(firsts, seconds), is_pretokenized=True)
+        encodings = _encoded(view, inputs(firsts, seconds), is_pretokenized=True)
         result = [subwords_of(encoding) for encoding in encodings]
         for row, item in enumerate(result):
             sides = [firsts[row]] if seconds is None else [firsts[row], seconds[row]]
@@ -288,6 +288,16 @@ class SubwordTokenizer:
         """
         pad_id = self.special.pad if pad_id is None else pad_id
         return padded(batch, length, pad_id, self.pad_type_id, self.padding_side == "left")
+
+
+def _encoded(view: Tokenizer, texts: list[Any], **options: bool) -> list[Any]:  # types of the library, in Rust
+    """Encodes a batch; a panic of the library, such as of a pattern without end, is a ValueError."""
+    try:
+        return view.encode_batch(texts, **options)
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Rust code is not an Exception
+        raise ValueError(f"the tokenizer failed: {' '.join(str(error).split())[:200]}") from None
 
 
 def _restored(tokenizer_json: str, settings: JsonObject) -> SubwordTokenizer:
