@@ -83,6 +83,8 @@ def settle(
     written = [line for _, line in lines if line.strip(" \t") and not line.startswith(DOCUMENT)]
     if not written:
         raise ValueError(f"{path}: no sentences")
+    if len(lines) == 1 and "\r" in lines[0][1].strip("\r"):
+        raise ValueError(f"{path}: one line, with carriage returns inside: expected lines that end in a newline")
     numbered = format in ("auto", "columns") and bool(SENTENCE_NUMBER.fullmatch(written[0]))
     shaped = SENTENCE_NUMBER.fullmatch if numbered else lambda line: line.startswith("#")
     first = next((line for line in written if not shaped(line)), written[0])

@@ -96,6 +96,18 @@ class FineTuned:
         """The name of the method that the model supports, such as "tag"."""
         return self.task.ability
 
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether a second text may be given: not if charlm fine-tuned the model on single texts."""
+        columns = getattr(self.task, "columns", None)
+        return "task" not in self.pretrained.metadata or columns is None or columns.pair != ""
+
+    def _texts(self, texts: Iterable[str], pairs: Iterable[str | None] | None) -> list[TextExample]:
+        examples = _text_examples(texts, pairs)
+        if not self.reads_pairs and any(example.pair is not None for example in examples):
+            raise ValueError("pairs: the model was fine-tuned on single texts (data.pair was empty)")
+        return examples
+
     def require(self, ability: str) -> None:
         """Raises ValueError, naming the model's task, unless the model has this ability."""
         if ability != self.ability:
@@ -160,12 +172,18 @@ class FineTuned:
         return [TaggedText(*found) for found in zip(words, offsets, predicted, probable, strict=True)]
 
     def classify(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[ClassPrediction]:
-        """Returns the likeliest class and the probabilities of all classes for each text (with its pair, if any)."""
-        return self._predict("classify", _text_examples(texts, pairs))
+        """Returns the likeliest class and the probabilities of all classes for each text (with its pair, if any).
+
+        Raises:
+          ValueError: the model was fine-tuned for another kind of task, or on single texts and there are pairs.
+        """
+        self.require("classify")
+        return self._predict("classify", self._texts(texts, pairs))
 
     def measure(self, texts: Iterable[str], pairs: Iterable[str | None] | None = None) -> list[float]:
-        """Returns the number for each text (with its pair, if it has one)."""
-        return self._predict("measure", _text_examples(texts, pairs))
+        """Returns the number for each text (with its pair, if it has one); raises ValueError as `classify` does."""
+        self.require("measure")
+        return self._predict("measure", self._texts(texts, pairs))
 
     def rank(self, query: str, passages: Iterable[str]) -> list[float]:
         """Returns a score for each passage: the higher, the likelier the passage answers the query."""

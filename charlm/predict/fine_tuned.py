@@ -53,6 +53,8 @@ def ask_fine_tuned(args: argparse.Namespace) -> tuple[Answerer, int]:
     def split(texts: list[str]) -> tuple[list[str], list[str | None]]:
         if args.pair is not None:
             return texts, [args.pair] * len(texts)
+        if not model.reads_pairs:  # then a tab is a character as any other
+            return texts, [None] * len(texts)
         parts = [text.partition("\t") for text in texts]
         return [first for first, _, _ in parts], [second if tab else None for _, tab, second in parts]
 

@@ -29,7 +29,8 @@ def read_texts(name: str, path: str) -> list[str]:
             if not isinstance(row, dict) or not isinstance(row.get("text"), str):
                 raise ValueError(f"{path}:{number}: expected an object with a text `text`")
             line = row["text"]
-        texts.append(line)
+        if line.strip():
+            texts.append(line)
     if not texts:
         raise ValueError(f"{path}: no texts")
     return texts

@@ -122,6 +122,8 @@ def _passages(rows: Sequence[JsonObject], part: str, names: Mapping[str, str]) -
     queries: dict[str, list[JsonObject]] = {}
     for row in rows:
         _check_texts(row, "query", "passage")
+        if row["relevance"] not in (0, 1):
+            raise ValueError(f"{row['where']}: expected a relevance of 0 or 1, got {row['relevance']!r}")
         passage = {called["pair"]: row["passage"], called["label"]: int(row["relevance"])}
         queries.setdefault(row["query"], []).append(passage)
     lines = (

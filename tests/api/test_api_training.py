@@ -184,6 +184,8 @@ def test_a_fine_tuned_model_comes_back(tmp_path):
         ("classify", [("a", None)], "train, row 0: expected a label, got None"),
         ("classify", [("a", float("nan"))], "train, row 0: expected a label, got nan"),
         ("rank", [("a", None, 1)], "train, row 0: passage: expected a text, got 'None'"),
+        ("rank", [("a", "b", 1), ("a", "c", 0.7)], "train, row 1: expected a relevance of 0 or 1, got 0.7"),
+        ("rank", [("a", "b", "yes")], "train, row 0: expected a relevance of 0 or 1, got 'yes'"),
         ("answer", [(None, "a", None)], "train, row 0: question: expected a text, got 'None'"),
     ],
 )

@@ -90,6 +90,12 @@ def test_blank_lines_part_sentences(tmp_path, blank):
     assert [example.words for example in found] == [("a",), ("b", "c")]
 
 
+def test_lines_that_end_in_carriage_returns_alone_are_refused(tmp_path):
+    """They were one sentence of one word."""
+    with pytest.raises(ValueError, match="one line, with carriage returns inside"):
+        read(tmp_path, "I\tPRON\rsaw\tVERB\r\ra\tDET\r")
+
+
 def test_hashes_are_words_unless_told_otherwise(tmp_path):
     text = "# O\n# id 1 domain=en\na B-X\n"
     with pytest.raises(ValueError, match=r"a\.conll:2: line has 4 columns; expected 2 as in the first line"):

@@ -450,6 +450,22 @@ def test_what_a_killed_run_left_is_removed(classified, tmp_path):
     assert not left.exists()
 
 
+def test_a_model_of_single_texts_takes_no_second_ones(classified, capsys):
+    run, _, _ = classified
+    model = FineTuned.from_checkpoint(run)
+    assert not model.reads_pairs
+    with pytest.raises(ValueError, match="pairs: the model was fine-tuned on single texts"):
+        model.classify(["the cat"], ["a town"])
+    assert len(model.classify(["the cat"], [None])) == 1
+    asked = ["classify", f"--checkpoint={run}", "the cat\ta town"]
+    assert predict(asked) == 0
+    line = json.loads(capsys.readouterr().out)
+    (found,) = model.classify(["the cat\ta town"])
+    assert line["probabilities"] == {
+        name: round(value, 6) for name, value in zip(model.task.labels, found.probabilities, strict=True)
+    }
+
+
 def test_a_single_run_gets_no_others_beside_it(classified):
     run, _, config = classified
     before = sorted(path.name for path in run.iterdir())

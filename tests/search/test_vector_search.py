@@ -14,6 +14,7 @@ from tiny_models import release
 import charlm
 from charlm.search.__main__ import main
 from charlm.search.index import ABOUT, OFFSETS, TEXTS, VECTORS, Index, WrongModel, write_index
+from charlm.search.texts import read_texts
 from charlm.search.vectors import PART, identity, vectors_of
 
 TEXTS_ = ["the cat sat on a mat", "dog", "we slept near every old tree", "ein\u2028Text \ud800", "dog"]
@@ -191,3 +192,5 @@ def test_texts_of_json_lines(tmp_path, capsys):
     arguments = ["index", str(docs), "--model", str(release("bert")), "--output", str(tmp_path / "index")]
     assert main(arguments) == 1
     assert "docs.jsonl:2: expected an object with a text `text`" in capsys.readouterr().err
+    docs.write_text('{"text": "dog"}\n{"text": " "}\n\n{"text": "cat"}\n', encoding="utf-8")
+    assert read_texts("DOCS", str(docs)) == ["dog", "cat"]
