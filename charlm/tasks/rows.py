@@ -157,9 +157,9 @@ def _called(names: Mapping[str, str], key: str, usual: str) -> str:
 
 
 def _check_texts(row: JsonObject, *parts: str) -> None:
-    """Raises ValueError if a part of a row is no text: it would be left out, or taken for the word "None"."""
+    """Raises ValueError if a part of a row is no text, or blank: it would be left out, or taken for the word "None"."""
     for part in parts:
-        if not isinstance(row[part], str):
+        if not isinstance(row[part], str) or not row[part].strip():
             raise ValueError(f"{row['where']}: {part}: expected a text, got {str(row[part])[:80]!r}")
         if any("\ud800" <= char <= "\udfff" for char in row[part]):
             raise ValueError(f"{row['where']}: {part}: expected a text in UTF-8, got {row[part][:80]!r}")

@@ -180,6 +180,7 @@ def test_a_fine_tuned_model_comes_back(tmp_path):
     ("task", "rows", "message"),
     [
         ("classify", [("a", "x"), (None, "y")], "train, row 1: text: expected a text, got 'None'"),
+        ("classify", [("a", "x"), (" ", "y")], "train, row 1: text: expected a text, got ' '"),
         ("classify", [("a", "b", "x"), ("a", 3, "y")], "train, row 1: pair: expected a text, got '3'"),
         ("classify", [("a", None)], "train, row 0: expected a label, got None"),
         ("classify", [("a", float("nan"))], "train, row 0: expected a label, got nan"),
