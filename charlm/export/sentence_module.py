@@ -19,8 +19,8 @@ import torch
 
 from charlm.core import extras
 from charlm.export.sentence_folder import TextModel, copy_model, load_text_model
+from charlm.families.arguments import checked_texts
 from charlm.families.exported import INSIDE, checked_longest, write_settings
-from charlm.families.predictor import checked_texts
 from charlm.families.sentences import sentence_vectors
 
 Features = dict[str, Any]  # tensors by name, which have no types here

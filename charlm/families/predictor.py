@@ -9,15 +9,15 @@ from __future__ import annotations
 import abc
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from charlm.core.registry import load
-from charlm.core.sampling import check_seed
 from charlm.core.types import JsonObject, Option
+from charlm.families.arguments import KnownWords, check_top, checked_texts
 from charlm.families.corrections import THRESHOLD, Correction, Meant
 from charlm.families.family import family
 from charlm.families.gaps import Length
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from charlm.core.word_table import WordTable
     from charlm.families.pretrained import Pretrained
     from charlm.text.speller.files import StoredSpeller
-
-L = TypeVar("L", bound="KnownWords")
 
 CANNOT = {  # for each ability, the message about a model without it
     "encode": "makes no vectors of texts",
@@ -116,18 +114,6 @@ class Generation(NamedTuple):
     ids: list[int]
     log_probs_T: np.ndarray
     finished: bool
-
-
-class KnownWords(Protocol):
-    """A list of words prepared for one model by `Predictor.known_words`.
-
-    Its length is its number of words; `words` are those that the model can write, in any order.
-    """
-
-    @property
-    def words(self) -> Sequence[str]: ...
-
-    def __len__(self) -> int: ...
 
 
 class Predictor(abc.ABC):
@@ -277,18 +263,22 @@ class Predictor(abc.ABC):
         length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
+        any_spelling: bool = False,
     ) -> list[list[Fill]]:
-        """Returns the likeliest words for each "[MASK]" of the text, best first.
+        """Returns the likeliest words for each "[MASK]", or mask token of the vocabulary, of a text, best first.
+
+        The class says what is ranked, and what `log_prob` and `score` of a word are made of.
 
         Args:
           length: number of characters of the words, for gaps without a number ("[MASK:5]" has one).
           top: number of words per gap.
-          known: rank only these words; None: all that the model can write.
+          known: rank only these words; None: `words`, or all that the model can write.
+          any_spelling: rank any spelling, words or not; of a model that `spells`.
 
         Raises:
           ValueError: the model cannot fill gaps, the text has none, or an argument is out of range.
         """
-        return self.fill_masks([text], length=length, top=top, known=known)[0]
+        return self.fill_masks([text], length=length, top=top, known=known, any_spelling=any_spelling)[0]
 
     def fill_masks(
         self,
@@ -298,16 +288,40 @@ class Predictor(abc.ABC):
         length: Length = "auto",
         top: int = 5,
         known: KnownWords | Iterable[str] | None = None,
+        any_spelling: bool = False,
     ) -> list[list[list[Fill]]]:
         """Returns what `fill_mask` returns of each text; gaps of texts of similar length are read together.
 
         Args:
           batch_size: texts whose predictions are in memory at a time.
-          length, top, known: as in `fill_mask`.
+          length, top, known, any_spelling: as in `fill_mask`.
 
         Raises:
           ValueError: as in `fill_mask`, or `texts` is one string.
         """
+        self.require("fill_mask")
+        check_top(top)
+        if any_spelling and known is not None:
+            raise ValueError("any_spelling=True ranks no list of words; leave known out")
+        if any_spelling and not self.spells:
+            raise ValueError(f"any_spelling=True: a {self.name} spells no words; it ranks all that it can write")
+        texts = checked_texts(texts, batch_size, "fill_masks")
+        ranked = None if any_spelling else self._listed(self.words if known is None else known)
+        parts = (texts[at : at + batch_size] for at in range(0, len(texts), batch_size))
+        return [gaps for part in parts for gaps in self._filled(part, length, top, ranked)]
+
+    def _listed(self, known: KnownWords | Iterable[str] | None) -> KnownWords | None:
+        """Returns known words as the list that `_filled` ranks; None: it ranks all that the model can write."""
+        return None if known is None else self.known_words(known)
+
+    def _filled(
+        self,
+        texts: Sequence[str],
+        length: Length,
+        top: int,
+        known: Any,  # the list that `_listed` returned, of the family's own class
+    ) -> list[list[list[Fill]]]:
+        """Fills the gaps of texts that are read together; of a model that can."""
         raise self._refusal("fill_mask")
 
     def score(self, texts: Iterable[str], batch_size: int = 32, *, start: bool = True) -> list[Score]:
@@ -363,68 +377,3 @@ class Predictor(abc.ABC):
           ValueError: the model has nothing to show, the text has no words, or `most` is not positive.
         """
         raise ValueError(f"a model of the kind {self.name} has nothing to show: its predictor has no views")
-
-
-def checked_texts(texts: Iterable[str], batch_size: int, what: str = "encode") -> list[str]:
-    """Returns the texts as a list; ValueError for a single string, an item of another type, or a batch size below 1."""
-    if isinstance(texts, str) or batch_size < 1:
-        raise ValueError(f"{what} takes a list of texts and a positive batch_size; for one text write [text]")
-    texts = list(texts)
-    for n, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise ValueError(f"{what}: expected texts, but number {n} is a {type(text).__name__}")
-    return texts
-
-
-def check_top(top: int) -> None:
-    """Raises ValueError unless at least one result is asked for."""
-    if top < 1:
-        raise ValueError(f"top={top}: expected at least 1")
-
-
-def prepared(
-    known: KnownWords | Iterable[str],
-    kind: type[L],
-    ours: Callable[[L], bool],
-    prepare: Callable[[KnownWords | Iterable[str]], L],
-) -> L:
-    """Returns known words as the list that a model ranks.
-
-    Args:
-      kind: the class of such lists; other words are prepared.
-      ours: whether the model made a list of that class.
-
-    Raises:
-      ValueError: another model made the list, or `prepare` refuses the words.
-    """
-    if not isinstance(known, kind):
-        return prepare(known)
-    if not ours(known):
-        raise ValueError("known: a list that another model made; see known_words")
-    return known
-
-
-def checked_list(words: KnownWords | Iterable[str]) -> list[str]:
-    """Returns distinct words in order; ValueError for a single string, or for the prepared list of another model."""
-    if isinstance(words, str) or not isinstance(words, Iterable):
-        raise ValueError(f"known words: expected words, or a list that this model made, got {type(words).__name__}")
-    listed = list(words)
-    if odd := [word for word in listed if not isinstance(word, str)]:
-        raise ValueError(f"known words: expected words, got {type(odd[0]).__name__} {str(odd[0])[:40]!r}")
-    return list(dict.fromkeys(word for word in listed if word))
-
-
-def list_to_cache(words: Iterable[str], cache: WordCache | None) -> tuple[list[str], WordCache]:
-    """Returns the words that `precompute` adds, and the cache; ValueError without a cache, or for a single string."""
-    if cache is None:
-        raise ValueError("precompute: this predictor has no cache")
-    if isinstance(words, str):
-        raise ValueError("precompute takes a list of words, got one string")
-    return checked_list(words), cache
-
-
-def check_seeds(seed: int | Sequence[int]) -> None:
-    """Raises ValueError naming a seed that is out of range."""
-    several = isinstance(seed, Sequence | np.ndarray) and not isinstance(seed, str | bytes) and np.ndim(seed) > 0
-    for one in np.ravel(seed) if several else [seed]:
-        check_seed(one)

@@ -26,8 +26,9 @@ from charlm.core.durable import write_json
 from charlm.core.nearest import did_you_mean
 from charlm.core.reading import read_json, read_object
 from charlm.core.types import Json, JsonObject
+from charlm.families.arguments import checked_texts
 from charlm.families.exported import around, checked_longest, read_longest
-from charlm.families.predictor import Predictor, checked_texts
+from charlm.families.predictor import Predictor
 
 _AT_A_TIME = 16  # batches whose states are in memory at once
 _LIBRARY = "sentence_transformers."

@@ -14,7 +14,8 @@ from typing import TypeVar
 from charlm.core import word_table
 from charlm.core.durable import remove_folder
 from charlm.core.word_table import WordTable, identity_of, keys_of
-from charlm.families.predictor import Predictor, checked_list
+from charlm.families.arguments import checked_list
+from charlm.families.predictor import Predictor
 
 log = logging.getLogger("charlm")
 

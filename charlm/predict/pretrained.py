@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 
 from charlm.core.types import JsonObject
+from charlm.families.arguments import KnownWords, check_seeds
 from charlm.families.corrections import Correction
-from charlm.families.predictor import Encoding, Fill, Generation, KnownWords, Predictor, Score, check_seeds
+from charlm.families.predictor import Encoding, Fill, Generation, Predictor, Score
 from charlm.predict.options import read_counts, read_words, word_length
 from charlm.predict.stream import BATCHES_AT_A_TIME, Answerer, Asked
 
@@ -47,23 +48,22 @@ def _encode(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, i
 
 def _fill(predictor: Predictor, args: argparse.Namespace) -> tuple[Answerer, int]:
     length = word_length(args.length)
-    known, options = _known(args.words, predictor) if args.words else None, {}
-    if predictor.spells:
-        options = {"any_spelling": args.any}
-        if not (args.any or args.words or predictor.words):
-            print(
-                f"{args.checkpoint} keeps no known words: any spelling is ranked; --words=FILE names some",
-                file=sys.stderr,
-            )
-    elif args.any:
+    known = _known(args.words, predictor) if args.words else None
+    if args.any and not predictor.spells:
         raise ValueError(f"--any: a {predictor.name} spells no words; it ranks all that it can write without it")
+    if predictor.spells and not (args.any or args.words or predictor.words):
+        print(
+            f"{args.checkpoint} keeps no known words: any spelling is ranked; --words=FILE names some", file=sys.stderr
+        )
 
     def result(gaps: Sequence[Sequence[Fill]]) -> JsonObject:
         return {"fills": [[{"word": fill.word, "score": round(fill.score, 6)} for fill in gap] for gap in gaps]}
 
     def answer(chunk: list[Asked]) -> list[JsonObject]:
         texts = [asked.text for asked in chunk]
-        found = predictor.fill_masks(texts, args.batch_size, length=length, top=args.top, known=known, **options)
+        found = predictor.fill_masks(
+            texts, args.batch_size, length=length, top=args.top, known=known, any_spelling=args.any
+        )
         return [*map(result, found)]
 
     return answer, BATCHES_AT_A_TIME * args.batch_size

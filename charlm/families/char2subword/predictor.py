@@ -16,6 +16,7 @@ import numpy as np
 
 from charlm.core.cache import WordCache
 from charlm.core.types import ModelConfig, Params
+from charlm.families.arguments import check_top
 from charlm.families.char2subword.beside import GatedUnits
 from charlm.families.char2subword.imitation import unit as unit_vectors
 from charlm.families.char2subword.model import GATED, Char2SubwordBert
@@ -24,7 +25,7 @@ from charlm.families.char2subword.spelling import spell_rows, spell_word
 from charlm.families.char2subword.units import Char2SubwordUnits
 from charlm.families.char2subword.words import full_words
 from charlm.families.gaps import Length
-from charlm.families.predictor import Neighbor, Predictor, check_top
+from charlm.families.predictor import Neighbor, Predictor
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.piece_predictor import SpelledPiecePredictor
 from charlm.families.spelled.predictor import WordPredictor

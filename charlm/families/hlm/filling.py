@@ -17,7 +17,8 @@ import numpy as np
 from charlm.data.batching import BatchShape, WordSequence, framed, packed, power_of_two, shape_of
 from charlm.data.forms import hidden_row, hidden_rows, word_rows
 from charlm.data.word_batch import WordBatch
-from charlm.families.predictor import Fill, check_top
+from charlm.families.arguments import check_top
+from charlm.families.predictor import Fill
 from charlm.families.windows import GAPS_AT_A_TIME, few_widths, rows_a_call, start_around, together
 from charlm.text.chars import BYTES, FIRST_CHAR, MASK, WordEncoder
 from charlm.text.wordlist import WordList, best_spellings

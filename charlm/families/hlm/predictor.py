@@ -22,6 +22,7 @@ from charlm.core.types import JsonObject, Params
 from charlm.data.batching import BatchShape, WordSequence, cache_slots, framed, inference_slots, pack_all, slots_up_to
 from charlm.data.forms import word_rows
 from charlm.data.word_batch import WordBatch
+from charlm.families.arguments import KnownWords, checked_list, checked_texts, list_to_cache
 from charlm.families.corrections import THRESHOLD, Correction, Meant, check_threshold
 from charlm.families.family import UNNAMED, family
 from charlm.families.gaps import Length, around_gaps
@@ -34,15 +35,7 @@ from charlm.families.hlm.model import HLM, HLMForMaskedLM
 from charlm.families.hlm.pieces import stored_pieces
 from charlm.families.hlm.reading import SLOTS, Reader
 from charlm.families.hlm.weighing import Weighing, weighing_in
-from charlm.families.predictor import (
-    Encoding,
-    Fill,
-    KnownWords,
-    Predictor,
-    checked_list,
-    checked_texts,
-    list_to_cache,
-)
+from charlm.families.predictor import Encoding, Fill, Predictor
 from charlm.families.unpadded import Call, calls
 from charlm.families.views import (
     MOST_SHOWN,
@@ -67,6 +60,10 @@ OTHER_MASK_LENGTH = 4  # characters of masks that are not being filled: about th
 
 class HLMPredictor(Predictor):
     """A model with its character vocabulary and word splitter, ready for inference.
+
+    HLM masks every character of a word, so its input shows how long the word is: `fill_mask` tries every length for a
+    gap of any, and ranks words by the geometric mean of their characters' probabilities. Characters are predicted
+    independently, so free spellings need not be words.
 
     Args:
       config: the resolved config of the run.
@@ -229,52 +226,10 @@ class HLMPredictor(Predictor):
         self.require("fill_mask")
         return WordList((word for word in checked_list(words) if len(word) < self._slots), self.vocab)
 
-    def fill_mask(
-        self,
-        text: str,
-        *,
-        length: Length = "auto",
-        top: int = 5,
-        known: KnownWords | Iterable[str] | None = None,
-        any_spelling: bool = False,
-    ) -> list[list[Fill]]:
-        """Returns the likeliest words for each "[MASK]" of the text, best first.
-
-        HLM masks every character of a word, so its input shows how long the word is. "[MASK:5]" or `length=5` set that
-        length; `length="auto"` tries every length and ranks words by the geometric mean of their characters'
-        probabilities. Characters are predicted independently, so free spellings need not be words.
-
-        Args:
-          known: rank only these words; None: `self.words`, or any spelling where there are none.
-          any_spelling: rank any spelling that the model can write, words or not.
-
-        Raises:
-          ValueError: when the text has no "[MASK]", the model has no room for a length, or both `known` and
-            `any_spelling` are given.
-        """
-        return self.fill_masks([text], length=length, top=top, known=known, any_spelling=any_spelling)[0]
-
-    def fill_masks(
-        self,
-        texts: Iterable[str],
-        batch_size: int = 32,
-        *,
-        length: Length = "auto",
-        top: int = 5,
-        known: KnownWords | Iterable[str] | None = None,
-        any_spelling: bool = False,
-    ) -> list[list[list[Fill]]]:
-        """Returns what `fill_mask` returns of each text; texts of similar length are read together."""
-        self.require("fill_mask")
-        if any_spelling and known is not None:
-            raise ValueError("any_spelling=True ranks no list of words; leave known out")
-        known = None if any_spelling else self._list(self.words if known is None else known)
-        texts, found = checked_texts(texts, batch_size, "fill_masks"), []
-        for at in range(0, len(texts), batch_size):
-            gaps = [self._gaps_of(text, length) for text in texts[at : at + batch_size]]
-            fills = iter(self.fill_all(itertools.chain(*gaps), top=top, known=known))
-            found += [[*itertools.islice(fills, len(of_text))] for of_text in gaps]
-        return found
+    def _filled(self, texts: Sequence[str], length: Length, top: int, known: WordList | None) -> list[list[list[Fill]]]:
+        gaps = [self._gaps_of(text, length) for text in texts]
+        fills = iter(self._filler.fill(list(itertools.chain(*gaps)), top, known))
+        return [[*itertools.islice(fills, len(of_text))] for of_text in gaps]
 
     def _gaps_of(self, text: str, length: Length) -> list[WordGap]:
         """Returns the gaps of a text, whose words are split as those of any text."""
@@ -374,9 +329,9 @@ class HLMPredictor(Predictor):
     ) -> list[list[Fill]]:
         """Returns for each gap the words that `fill` would; sentences of similar length are read together."""
         self.require("fill_mask")
-        return self._filler.fill(list(gaps), top, self._list(known))
+        return self._filler.fill(list(gaps), top, self._listed(known))
 
-    def _list(self, known: KnownWords | Iterable[str] | None) -> WordList | None:
+    def _listed(self, known: KnownWords | Iterable[str] | None) -> WordList | None:
         return known if known is None or isinstance(known, WordList) else self.known_words(known)
 
     def _split(self, text: str) -> list[str]:

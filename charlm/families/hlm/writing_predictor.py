@@ -17,12 +17,13 @@ from charlm.core.sampling import check_sampling
 from charlm.data.batching import WordSequence, edges
 from charlm.data.forms import spaces_behind
 from charlm.data.word_batch import WordBatch
+from charlm.families.arguments import checked_texts
 from charlm.families.hlm.config import HLMConfig
 from charlm.families.hlm.predictor import HLMPredictor
 from charlm.families.hlm.writer import HLMForNextWord
 from charlm.families.hlm.writing_loop import WritingSettings, letters_of, word_writer
 from charlm.families.hlm.written import predicted
-from charlm.families.predictor import Encoding, Generation, Score, checked_texts
+from charlm.families.predictor import Encoding, Generation, Score
 from charlm.families.subword.generation import prompt_keys
 from charlm.families.subword.scoring import stretches
 from charlm.families.views import MOST_SHOWN, Views

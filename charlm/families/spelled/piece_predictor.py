@@ -16,7 +16,7 @@ import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
 from charlm.core.types import Params, Tree
-from charlm.families.predictor import list_to_cache
+from charlm.families.arguments import list_to_cache
 from charlm.families.pretrained import Pretrained
 from charlm.families.spelled.predictor import put_in, read_codes, spelled_probing, spelled_programs
 from charlm.families.spelled.units import SpelledUnits

@@ -18,18 +18,9 @@ import numpy as np
 
 from charlm.core.cache import CacheStats, WordCache
 from charlm.core.types import Params, Tree
+from charlm.families.arguments import KnownWords, checked_list, checked_texts, list_to_cache, prepared
 from charlm.families.gaps import Length, around_gaps
-from charlm.families.predictor import (
-    Encoding,
-    Fill,
-    KnownWords,
-    Predictor,
-    check_top,
-    checked_list,
-    checked_texts,
-    list_to_cache,
-    prepared,
-)
+from charlm.families.predictor import Encoding, Fill, Predictor
 from charlm.families.pretrained import Pretrained, encoder_alone
 from charlm.families.spelled.model import SpelledLM
 from charlm.families.spelled.units import SpelledUnits, WordUnits
@@ -147,6 +138,9 @@ class EntryWords:
 
 class WordPredictor(Predictor):
     """Predictor of a model whose units are whole words, each a row of a table or read from its characters.
+
+    `fill_mask` ranks the entries of the vocabulary, which are all that the head predicts; no other known words can be
+    filled in. Of a text longer than the model's positions, the window around the gap is read.
 
     Args:
       pretrained: the model.
@@ -302,36 +296,17 @@ class WordPredictor(Predictor):
         self.require("fill_mask")
         return EntryWords(words, self._units, self.entry)
 
-    def fill_masks(
-        self,
-        texts: Iterable[str],
-        batch_size: int = 32,
-        *,
-        length: Length = "auto",
-        top: int = 5,
-        known: KnownWords | Iterable[str] | None = None,
+    def _listed(self, known: KnownWords | Iterable[str] | None) -> EntryWords | None:
+        ours = lambda words: words.units is self._units
+        return None if known is None else prepared(known, EntryWords, ours, self.known_words)
+
+    def _filled(
+        self, texts: Sequence[str], length: Length, top: int, known: EntryWords | None
     ) -> list[list[list[Fill]]]:
-        """Returns of each text the likeliest entries or known words for each gap, best first.
-
-        A gap is "[MASK]" or the mask token of the vocabulary. The head predicts entries of the vocabulary, so no other
-        words can be filled in. "[MASK:5]" or `length=5` allow only words of 5 characters. If a text is longer than the
-        model's positions, the window around the gap is read.
-
-        Raises:
-          ValueError: the model fills no gaps, a text has no gap, or an argument is out of range.
-        """
-        self.require("fill_mask")
-        check_top(top)
-        if known is not None:
-            known = prepared(known, EntryWords, lambda words: words.units is self._units, self.known_words)
         fills, units = self.anything if known is None else known, self._units.fresh()
-        texts, found = checked_texts(texts, batch_size, "fill_masks"), []
-        for at in range(0, len(texts), batch_size):
-            read = [self._gaps(text, length, units) for text in texts[at : at + batch_size]]
-            asked = [(codes, gap) for codes, gaps in read for gap in gaps]
-            predicted = iter(self._predict(asked, units))
-            found += [[fills.best(next(predicted), gap, top) for gap in gaps] for _, gaps in read]
-        return found
+        read = [self._gaps(text, length, units) for text in texts]
+        predicted = iter(self._predict([(codes, gap) for codes, gaps in read for gap in gaps], units))
+        return [[fills.best(next(predicted), gap, top) for gap in gaps] for _, gaps in read]
 
     def _gaps(self, text: str, length: Length, units: WordUnits) -> tuple[Text, list[Gap]]:
         """Returns the words of a text with the mask token at each gap, and the gaps."""

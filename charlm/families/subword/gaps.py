@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from charlm.families.arguments import KnownWords, checked_list
 from charlm.families.gaps import Length, around_gaps
-from charlm.families.predictor import Fill, KnownWords, checked_list
+from charlm.families.predictor import Fill
 from charlm.families.windows import Text, text_of
 from charlm.text.subwords import SubwordTokenizer
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.core.types import AnyModel, Array, Params
-from charlm.families.predictor import check_seeds
+from charlm.families.arguments import check_seeds
 from charlm.families.subword.gpt2 import Cache, empty_cache
 
 

@@ -16,18 +16,9 @@ import numpy as np
 from charlm.convert.heads import FINE_TUNED
 from charlm.core.sampling import check_sampling
 from charlm.core.types import Params, Tree
+from charlm.families.arguments import KnownWords, checked_texts, prepared
 from charlm.families.gaps import Length
-from charlm.families.predictor import (
-    Encoding,
-    Fill,
-    Generation,
-    KnownWords,
-    Predictor,
-    Score,
-    check_top,
-    checked_texts,
-    prepared,
-)
+from charlm.families.predictor import Encoding, Fill, Generation, Predictor, Score
 from charlm.families.pretrained import Pretrained, encoder_alone, is_encoder
 from charlm.families.subword.gaps import Gap, Pieces, PieceWords, find_gaps, masked
 from charlm.families.subword.generation import GenerationSettings, prompt_keys, writer
@@ -70,6 +61,11 @@ HEAD_POSITIONS = 2048  # most positions whose logits are in memory at once: 400 
 
 class SubwordPredictor(Predictor):
     """A BERT, RoBERTa or GPT-2 with its tokenizer, ready for inference.
+
+    `fill_mask` ranks the pieces of the vocabulary by the softmax over all of it; a piece that continues a word is
+    written "##ing" in every family. "[MASK:5]" allows only words of five characters. For a known word, the gap gets as
+    many masks as the word has pieces there; `log_prob` is the sum of their log-probabilities, `score` the geometric
+    mean of their probabilities. Of a text longer than the model, the window around the gap is read.
 
     Args:
       pretrained: the model.
@@ -251,48 +247,22 @@ class SubwordPredictor(Predictor):
         self.require("fill_mask")
         return PieceWords(words, self.tokenizer, self._longest - self.tokenizer.special_count())
 
-    def fill_masks(
-        self,
-        texts: Iterable[str],
-        batch_size: int = 32,
-        *,
-        length: Length = "auto",
-        top: int = 5,
-        known: KnownWords | Iterable[str] | None = None,
-    ) -> list[list[list[Fill]]]:
-        """Returns of each text the likeliest pieces or known words for each gap, best first.
-
-        A gap is "[MASK]" or the mask token of the vocabulary. Probabilities are those of the softmax over the whole
-        vocabulary. A piece that continues a word is written "##ing" in every family. "[MASK:5]" or `length=5` allow
-        only words of five characters. For a known word, the gap gets as many masks as the word has pieces there;
-        `log_prob` is the sum of the pieces' log-probabilities, `score` the geometric mean of their probabilities. Of a
-        text longer than the model, the window around the gap is read.
-
-        Raises:
-          ValueError: when the model fills no gaps, a text has none, or an argument is out of range.
-        """
-        self.require("fill_mask")
-        check_top(top)
-        if known is not None:
-            known = prepared(known, PieceWords, lambda words: words.tokenizer is self.tokenizer, self.known_words)
-        texts, found = checked_texts(texts, batch_size, "fill_masks"), []
-        reader = self._fresh()
-        for at in range(0, len(texts), batch_size):
-            read = [reader._find_gaps(text, length) for text in texts[at : at + batch_size]]
-            found += reader._filled(read, top, known)
-        return found
+    def _listed(self, known: KnownWords | Iterable[str] | None) -> PieceWords | None:
+        ours = lambda words: words.tokenizer is self.tokenizer
+        return None if known is None else prepared(known, PieceWords, ours, self.known_words)
 
     def _filled(
-        self, read: Sequence[tuple[Text, list[Gap]]], top: int, known: PieceWords | None
+        self, texts: Sequence[str], length: Length, top: int, known: PieceWords | None
     ) -> list[list[list[Fill]]]:
-        """Returns the best fills of texts that are in memory together, for each of their gaps."""
+        reader = self._fresh()
+        read = [reader._find_gaps(text, length) for text in texts]
         asked = [
             (t, gap, count)
             for t, (_, gaps) in enumerate(read)
             for gap in gaps
             for count in ([1] if known is None else known.counts(gap))
         ]
-        predicted = self._predict([(read[t][0], gap, count) for t, gap, count in asked])
+        predicted = reader._predict([(read[t][0], gap, count) for t, gap, count in asked])
         fills: dict[tuple[int, Gap], list[Fill]] = {(t, gap): [] for t, (_, gaps) in enumerate(read) for gap in gaps}
         for (t, gap, _), log_probs_KV in zip(asked, predicted, strict=True):
             if known is None:

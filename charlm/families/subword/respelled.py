@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from charlm.core.types import Tree
-from charlm.families.predictor import checked_texts
+from charlm.families.arguments import checked_texts
 from charlm.families.pretrained import Pretrained
 from charlm.families.subword.bert import Bert, BertConfig
 from charlm.families.subword.predictor import SubwordPredictor
