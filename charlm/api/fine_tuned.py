@@ -153,7 +153,12 @@ class Labelling(Loaded):
         if self._fine_tuned is None:
             self._need("predict")
         assert self._fine_tuned is not None  # or that has raised
-        return self._fine_tuned.predict_files([files] if isinstance(files, str) else list(files))
+        try:
+            return self._fine_tuned.predict_files([files] if isinstance(files, str) else list(files))
+        except ValueError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # perhaps a text
+                raise ValueError(f"{error}; predict reads files, {self._fine_tuned.ability} texts") from error
+            raise
 
 
 def _as_list(pairs: str | Iterable[str | None] | None) -> list[str | None] | None:

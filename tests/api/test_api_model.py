@@ -135,6 +135,21 @@ def test_a_tagger_tells_words_places_labels_and_probabilities(fine_tuned):
         model.classify(TEXTS)
 
 
+def test_predict_reads_files_of_the_task_and_says_so_to_who_gives_texts(fine_tuned, tmp_path):
+    model = fine_tuned("tagging")
+    words = " ".join(TEXTS).split()
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n\n")
+    ((_, found),) = model.predict(str(tmp_path / "words.txt"))
+    assert list(found) == [tag.label for tag in model.tag([words])[0]]
+    assert len(set(found)) > 1  # words that differ
+    with pytest.raises(ValueError, match=r"^the cat: cannot be read: No such file .*; predict reads files, tag texts$"):
+        model.predict("the cat")
+    (tmp_path / "words.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"words\.txt") as broken:
+        model.predict([str(tmp_path / "words.txt")])
+    assert "predict reads" not in str(broken.value)
+
+
 def test_a_classifier(fine_tuned):
     model = fine_tuned("classification")
     found = model(TEXTS, ["in the town"] * 3)
