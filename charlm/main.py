@@ -11,6 +11,7 @@ or an address in an object store.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -22,7 +23,7 @@ from ml_collections import config_flags
 
 from charlm import cli
 from charlm.config import is_fine_tuning
-from charlm.core.interrupts import EXIT_STATUS, left_signals
+from charlm.core.interrupts import EXIT_STATUS, left_signals, terminable
 from charlm.core.memory import use_one_arena
 from charlm.core.metric_writer import print_metrics
 
@@ -61,7 +62,8 @@ _STATUS_IF_STOPPED = flags.DEFINE_integer(
     "status_if_stopped",
     0,
     "Exit status of a run that SIGTERM stopped, after it has saved. With another one than 0, schedulers such as "
-    "Kubernetes see that the run is not finished. After Ctrl-C it is 130.",
+    "Kubernetes see that the run is not finished. After Ctrl-C it is 130, and 143 where SIGTERM comes outside of "
+    "training, when there is nothing to save.",
     lower_bound=0,
     upper_bound=255,
 )
@@ -105,7 +107,9 @@ def main(config: ml_collections.ConfigDict) -> None:
         hosts.start(*manual)
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
-    with hosts.ending_together(), left_signals() as left:
+    # Several processes leave SIGTERM to JAX, which lets them agree on a step to stop after.
+    terminating = terminable() if hosts.alone() else contextlib.nullcontext()
+    with hosts.ending_together(), left_signals() as left, terminating:
         program = fine_tune if is_fine_tuning(config) else pretrain
         with mirrored_by_all(workdir) as folder:
             finished = program(config, folder, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)

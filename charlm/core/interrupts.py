@@ -5,7 +5,7 @@ may take minutes; inside a callback, the exception is lost, and printed with a t
 crash if it shuts down while other threads still compile or read. So a separate thread listens for Ctrl-C, gives the
 main thread a moment to clean up, and ends the process without shutting the interpreter down. Command lines use
 `ending_clearly`; the training loop uses `deferred`, to save first. Commands that have started processes or written
-temporary folders use `terminable`, so that SIGTERM lets them clean up as well; `limited` ends a block in the same way
+unfinished files use `terminable`, so that SIGTERM lets them clean up as well; `limited` ends a block in the same way
 after some time. Open it when Ctrl-C does not end a program, or ends it too early.
 """
 
@@ -106,8 +106,10 @@ def end_at_once() -> None:
 def deferred(until_saved: bool = True) -> Iterator[None]:
     """Leaves the first Ctrl-C to the block, which checks for it and saves before it ends; a second ends the process.
 
+    So it does with SIGTERM if the process is `terminable`, and the block has set a handler that raises nothing.
+
     Args:
-      until_saved: False, inside such a block, makes Ctrl-C end the process at once, while there is nothing to save.
+      until_saved: False, inside such a block, makes both end the process at once, while there is nothing to save.
     """
     global _deferred
     before, _deferred = _deferred, until_saved
@@ -193,18 +195,19 @@ def _out_of_time(signum: int, frame: FrameType | None) -> None:
 
 
 def _listen(reader: int, more: str) -> None:
-    heard, terminated, deadline = 0, False, None
+    heard, terminated, deadline = 0, False, None  # `heard` counts what asks to end
     while True:
         left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
         if select.select([reader], [], [], left)[0]:
             data = os.read(reader, 64)
             if not data:  # the block has ended
                 break
-            heard += data.count(signal.SIGINT)
-            terminated |= _terminable and signal.SIGTERM in data
-            if (heard or terminated) and deadline is None:
+            terms = data.count(signal.SIGTERM) if _terminable else 0
+            heard += data.count(signal.SIGINT) + terms
+            terminated |= terms > 0
+            if heard and deadline is None:
                 deadline = time.monotonic() + CLEAN_UP_SECONDS
-        elif _deferred and heard == 1 and not terminated:
+        elif _deferred and heard == 1:
             deadline = None  # the block saves, and ends by itself
         else:
             status, word = status_of(Terminated() if terminated else KeyboardInterrupt())

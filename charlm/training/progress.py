@@ -139,7 +139,7 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
         def receive(signum: int, frame: FrameType | None) -> None:
             received.append(signum)
             interrupts.leave(signum)
-            signal.signal(signum, before[handled.index(signum)])  # a second one ends the program at once
+            signal.signal(signum, before[handled.index(signum)])  # a second one ends the program
 
         for number in handled:
             signal.signal(number, receive)

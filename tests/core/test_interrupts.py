@@ -97,6 +97,25 @@ def test_a_terminable_block_ends_in_one_line_even_where_the_exception_is_lost_or
     assert (status, errors) == (143, "terminated; advice\n")
 
 
+TERMINABLE = (
+    "import contextlib, signal; stack = contextlib.ExitStack(); stack.enter_context(interrupts.terminable()); "
+    "before = signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, before)); "
+)
+
+
+def test_a_terminable_block_may_leave_the_first_signal_to_one_that_saves():
+    program = lambda body: PROGRAM.format(body=TERMINABLE + "stack.enter_context(interrupts.deferred()); " + body)
+    end = lambda body, times: interrupted("-c", program(body), times=times, number=signal.SIGTERM)
+    status, said, errors = end("print('at work', flush=True); time.sleep(1.5)", 1)
+    assert (status, errors) == (0, "")
+    assert said.endswith("done\n")
+    before_anything = "stack.enter_context(interrupts.deferred(until_saved=False)); compile()"
+    for body, times in ((SLEEP, 2), ("compile()", 2), (before_anything, 1)):
+        status, said, errors = end(body, times)
+        assert (status, errors) == (143, "terminated; advice\n")
+        assert ("cleaned up" in said) == (body == SLEEP)
+
+
 def test_an_unfinished_folder_is_removed_where_the_main_thread_cannot(tmp_path):
     folder = tmp_path / "unfinished"
     body = f"from pathlib import Path; at = Path({str(folder)!r}); at.mkdir(); (at / 'weights').write_bytes(b'1'); "
@@ -146,15 +165,16 @@ def test_it_leaves_no_trace_and_works_in_any_thread():
     assert found == [True]
 
 
-def test_the_training_command_before_its_first_step(trained, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "ends", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_the_training_command_before_its_first_step(trained, tmp_path, number, ends, word):
     command = ["-m", "charlm.main", f"--config={TINY}", *overrides(trained.config), f"--workdir={tmp_path / 'run'}"]
-    status, said, errors = interrupted(*command, after="writing to")
-    assert (status, said) == (130, "")
+    status, said, errors = interrupted(*command, after="writing to", number=number)
+    assert (status, said) == (ends, "")
     assert "Traceback" not in errors
-    assert (
-        errors.splitlines()[-1]
-        == "interrupted; the same command goes on from the last checkpoint, or begins again if there is none"
-    )
+    advice = "the same command goes on from the last checkpoint, or begins again if there is none"
+    assert errors.splitlines()[-1] == f"{word}; {advice}"
     assert not (tmp_path / "run" / "checkpoints").exists() or not list((tmp_path / "run" / "checkpoints").iterdir())
 
 
