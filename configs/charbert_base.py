@@ -2,9 +2,10 @@
     --config=configs/charbert_base.py --config.init_from=models/bert-base-cased \\
     --config.data.train='wiki/*.txt.gz' --workdir=runs/charbert
 
-Variants: "" as in the paper; "roberta" on RoBERTa-base; "reference" as the released code; "no_gru", "no_interaction"
-and "no_nlm" are the ablations of Table 4, and "advbert" is its control; "tiny" learns on two CPU cores in minutes, from
-random parameters, and so do "tiny+no_gru", "tiny+no_interaction", "tiny+no_nlm" and "tiny+advbert".
+Variants: "" as in the paper; "roberta" on RoBERTa-base; "roformer" on a BERT with rotary positions (Su et al., 2021);
+"reference" as the released code; "no_gru", "no_interaction" and "no_nlm" are the ablations of Table 4, and "advbert" is
+its control; "tiny" learns on two CPU cores in minutes, from random parameters, and so do "tiny+no_gru",
+"tiny+no_interaction", "tiny+no_nlm", "tiny+advbert" and "tiny+roformer".
 """
 
 import ml_collections
@@ -54,6 +55,11 @@ def roberta(config: ml_collections.ConfigDict) -> None:
     config.model.shared_head_norm = True
 
 
+def roformer(config: ml_collections.ConfigDict) -> None:
+    """Uses RoFormer, which learns from fewer words than BERT which words stand beside each other."""
+    config.model.backbone = "roformer"
+
+
 def reference(config: ml_collections.ConfigDict) -> None:
     """Follows the released code where it differs from the paper."""
     config.data.masking = "reference"
@@ -93,6 +99,7 @@ def advbert(config: ml_collections.ConfigDict) -> None:
 VARIANTS: dict[str, Variant] = {
     "tiny": tiny,
     "roberta": roberta,
+    "roformer": roformer,
     "reference": reference,
     "no_gru": no_gru,
     "no_interaction": no_interaction,

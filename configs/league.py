@@ -51,6 +51,11 @@ _CLAIMS = (
     "xrayemb ahead of bert-longer on all",  # XRayEmb, section 4
     "xrayemb ahead of bert-longer on all under noise",
     "characterbert ahead of bert on all",
+    "roformer ahead of bert on all",  # no claim of theirs, but what of HLM's lead is due to its positions
+    "hlm ahead of roformer on all",
+    "hlm ahead of roformer on all under noise",
+    "hlm ahead of roformer+symspell on all under noise",
+    "hlm-typos ahead of roformer-typos on all under noise",
     "bert+symspell ahead of bert on all under noise",
 )
 
@@ -278,6 +283,9 @@ def _systems(
         config, "roberta", title="RoBERTa-style", config="charbert_base:advbert+roberta", subwords="bytes:roberta",
         pieces=pieces, set=(*plain, f"model.max_positions={positions + 2}"),
     )  # fmt: skip
+    add_system(
+        config, "roformer", title="BERT, rotary positions", config="charbert_base:advbert+roformer", set=(*plain, rows)
+    )
     add_system(config, "characterbert", title="CharacterBERT", config="characterbert_base", set=(*spelled, *learning))
     add_system(config, "hlm", title="HLM", config="hlm_base", set=(*words, *learning))
     add_system(
@@ -305,8 +313,11 @@ def _systems(
     )
     typos = ("data.noise=" + ",".join(_TYPOS), "data.noise_share=0.5")
     add_system(config, "bert-typos", title="BERT, tuned on typos", same="bert", tune=typos)
+    add_system(config, "roformer-typos", title="BERT, rotary positions, tuned on typos", same="roformer", tune=typos)
     add_system(config, "hlm-typos", title="HLM, tuned on typos", same="hlm", tune=typos)
-    add_system(config, "bert+symspell", title="BERT behind SymSpell", behind="bert", defence="symspell")
+    for name in ("bert", "roformer"):
+        title = f"{config.systems[name].title} behind SymSpell"
+        add_system(config, f"{name}+symspell", title=title, behind=name, defence="symspell")
     config.claims = _CLAIMS
 
 

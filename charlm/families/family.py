@@ -205,6 +205,7 @@ _OWN: dict[str, str | Family] = {
     "hlm": "charlm.families.hlm:FAMILY",
     "bert": "charlm.families.subword:BERT",
     "roberta": "charlm.families.subword:ROBERTA",
+    "roformer": "charlm.families.subword:ROFORMER",
     "gpt2": "charlm.families.gpt2:FAMILY",
     "charbert": "charlm.families.charbert:FAMILY",
     "characterbert": "charlm.families.characterbert:FAMILY",

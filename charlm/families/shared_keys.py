@@ -25,7 +25,7 @@ BUCKET_SLOTS = Key((), "character slots of the length buckets, ascending; empty:
 BUCKET_ROWS = Key((), "distinct words per bucket, of a part of a micro-batch; empty: measured")
 
 # The model. Sizes that are 0 or empty are those of the model that `init_from` names.
-BACKBONE = Key("", "the kind of the transformer", ("", "bert", "roberta"))
+BACKBONE = Key("", "the kind of the transformer", ("", "bert", "roberta", "roformer"))
 VOCAB_SIZE = natural(0, "rows of the table of subwords; 0: those of init_from, else as many as there are subwords")
 MAX_POSITIONS = natural(0, "rows of the position table")
 ACTIVATION = Key("", '"gelu" (exact), "gelu_new" (by tanh) or "relu"', ("", *ACTIVATIONS))

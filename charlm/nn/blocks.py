@@ -1,8 +1,8 @@
-"""Plain Transformer layers with absolute positions: post-norm as in BERT, or pre-norm and causal as in GPT-2.
+"""Plain Transformer layers: post-norm as in BERT, or pre-norm and causal as in GPT-2.
 
-BERT, RoBERTa, GPT-2 and the models on them are stacks of these layers. Open it to change such a layer or to add an
-activation. Sources: Vaswani et al. (2017), sections 3.1 to 3.3; Radford et al. (2019), section 2.3, put the LayerNorms
-before the sublayers.
+BERT, RoBERTa, RoFormer, GPT-2 and the models on them are stacks of these layers. Open it to change such a layer or to
+add an activation. Sources: Vaswani et al. (2017), sections 3.1 to 3.3; Radford et al. (2019), section 2.3, put the
+LayerNorms before the sublayers; Su et al. (2021), section 3.2, turn queries and keys.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
+from charlm.nn.choices import PositionName
 from charlm.nn.embed import dense, gelu, layer_norm
 from charlm.nn.kernels import attend, choose_tiled, this_machine
+from charlm.nn.rotary import rotated
 from charlm.nn.sizes import is_symbolic
 
+ROTARY_BASE = 10_000.0  # Su et al. (2021), section 3.2.2
 # gelu_new: the tanh approximation (Hendrycks and Gimpel), up to 5e-4 off. Weights need the form they were trained with.
 ACTIVATION_FUNCTIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": gelu,
@@ -39,6 +42,7 @@ class BlockConfig:
       activation: one of `ACTIVATION_FUNCTIONS`.
       epsilon: epsilon of both LayerNorms.
       attention_kernel: one of `charlm.nn.kernels.KERNELS`.
+      position: "absolute": the states that come in tell positions; "rotary": queries and keys are turned by them.
     """
 
     hidden: int
@@ -52,6 +56,7 @@ class BlockConfig:
     initializer: str
     dtype: DTypeLike
     attention_kernel: str = "auto"
+    position: PositionName = "absolute"
 
 
 class KeyValue(NamedTuple):
@@ -62,13 +67,18 @@ class KeyValue(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention (Vaswani et al., 2017, section 3.2.2); scores and softmax in float32."""
+    """Multi-head self-attention (Vaswani et al., 2017, section 3.2.2); scores and softmax in float32.
+
+    Attributes:
+      kernel, position: see `BlockConfig`.
+    """
 
     heads: int
     dropout: float
     initializer: str
     dtype: DTypeLike
     kernel: str = "auto"
+    position: PositionName = "absolute"
 
     @nn.compact
     def __call__(
@@ -105,6 +115,9 @@ class Attention(nn.Module):
 
         query = project("query") * jnp.asarray(1 / math.sqrt(K), self.dtype)  # cheaper than to scale the scores
         key, value = project("key"), project("value")
+        if self.position == "rotary":
+            turned = lambda y_BLHK: rotated(y_BLHK, ROTARY_BASE, neighbours=True).astype(self.dtype)
+            query, key = turned(query), turned(key)
         records = self.is_mutable_collection("intermediates")
         probabilities = probabilities or records
         if cache is not None:
@@ -164,9 +177,8 @@ class Block(nn.Module):
     ) -> tuple[jax.Array, jax.Array | None, KeyValue | None]:
         """Returns the states [B, L, D], the attention probabilities and the cache; see `Attention`."""
         cfg = self.config
-        attention = Attention(
-            cfg.heads, cfg.attention_dropout, cfg.initializer, cfg.dtype, cfg.attention_kernel, name="attention"
-        )
+        of_attention = cfg.heads, cfg.attention_dropout, cfg.initializer, cfg.dtype, cfg.attention_kernel, cfg.position
+        attention = Attention(*of_attention, name="attention")
         attention_norm = layer_norm(cfg.epsilon, cfg.dtype, name="attention_norm")
         ffn_norm = layer_norm(cfg.epsilon, cfg.dtype, name="ffn_norm")
         drop = nn.Dropout(cfg.dropout, deterministic=deterministic)

@@ -1,6 +1,6 @@
-"""The names of kernels, initialisers and activations, for types, checks and command lines; imports no JAX.
+"""The names of kernels, initialisers, activations and positions, for types, checks and command lines; imports no JAX.
 
-Open it to add the name of a new kernel (`kernels`), initialiser (`embed`) or activation (`blocks`).
+Open it to add the name of a new kernel (`kernels`), initialiser (`embed`), activation or kind of position (`blocks`).
 """
 
 from typing import Literal, get_args
@@ -9,6 +9,8 @@ Kernel = Literal["auto", "einsum", "cudnn", "pallas"]  # how attention is comput
 InitializerName = Literal["bert", "torch", "lecun"]  # see `charlm.nn.embed.kernel_init`
 Chip = Literal["tpu", "gpu"]  # whose tiles the kernels compute, see `charlm.nn.tiled`
 ActivationName = Literal["gelu", "gelu_new", "relu"]  # see `charlm.nn.blocks.ACTIVATION_FUNCTIONS`
+PositionName = Literal["absolute", "rotary"]  # what tells a plain Transformer where a token stands
 KERNELS: tuple[str, ...] = get_args(Kernel)
 INITIALIZERS: tuple[str, ...] = get_args(InitializerName)
 ACTIVATIONS: tuple[str, ...] = get_args(ActivationName)
+POSITIONS: tuple[str, ...] = get_args(PositionName)

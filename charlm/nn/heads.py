@@ -5,6 +5,8 @@ The heads themselves are in the folders of the families. Open it when you write 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -32,12 +34,17 @@ def at_group_positions(x_BLD: jax.Array, position_SM: jax.Array | None) -> jax.A
 
 
 class Pooler(nn.Module):
-    """tanh(Linear(x)) of the [CLS] word's state [..., D]: the vector that the released code classifies sequences by."""
+    """tanh(Linear(x)) of the [CLS] word's state [..., D]: the vector that the released code classifies sequences by.
+
+    Attributes:
+      activation: in place of tanh.
+    """
 
     hidden: int
     initializer: str
     dtype: DTypeLike
+    activation: Callable[[jax.Array], jax.Array] = jnp.tanh
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        return jnp.tanh(dense(self.hidden, self.hidden, self.initializer, self.dtype, name="dense")(x))
+        return self.activation(dense(self.hidden, self.hidden, self.initializer, self.dtype, name="dense")(x))

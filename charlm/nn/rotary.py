@@ -2,9 +2,10 @@
 
 Since a position changes queries and keys and adds nothing to the scores, any stock kernel of attention computes it
 (`charlm.nn.kernels`). Pairs of columns are turned by angles that grow with the position (Su et al., 2021, RoFormer,
-section 3.2.2); a column's partner stands half a head away, as in most released models. HLM's encoder between words has
-it with `model.position=rotary`. Open it to change the angles, how a local layer is computed, or what is kept of earlier
-positions where a text is written from left to right (`KEPT`).
+section 3.2.2); a column's partner stands half a head away, as in most released models, or beside it, as in RoFormer's.
+HLM's encoder between words has it with `model.position=rotary`; RoFormer's layers (`charlm.nn.blocks`) use `rotated`.
+Open it to change the angles, how a local layer is computed, or what is kept of earlier positions where a text is
+written from left to right (`KEPT`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def nothing_kept(rows: int, positions: int, heads: int, width: int, dtype: DType
     return Kept(key_BNHK=empty_BNHK, value_BNHK=empty_BNHK, start=jnp.zeros((), jnp.int32))
 
 
-def rotated(x_BLHK: jax.Array, base: float, start: jax.Array | int = 0) -> jax.Array:
+def rotated(x_BLHK: jax.Array, base: float, start: jax.Array | int = 0, neighbours: bool = False) -> jax.Array:
     """Turns the vectors of each position by its angles; returns float32 of the same shape.
 
     Columns i and i + K / 2 of position p are turned by p * base^(-2 i / K), so a product of two vectors depends on the
@@ -54,13 +55,16 @@ def rotated(x_BLHK: jax.Array, base: float, start: jax.Array | int = 0) -> jax.A
       x_BLHK: queries or keys, K even; L positions.
       base: one turn of the slowest pair takes 2 pi base^(1 - 2 / K) positions.
       start: the first position.
+      neighbours: whether columns 2 i and 2 i + 1 are turned together instead, as in RoFormer.
     """
     length, K = x_BLHK.shape[1], x_BLHK.shape[3]
     speed_K = base ** (-jnp.arange(0, K, 2, dtype=jnp.float32) / K)
     angle_LK = (start + jnp.arange(length)).astype(jnp.float32)[:, None] * speed_K[None]
     cos, sin = (turn(angle_LK)[None, :, None] for turn in (jnp.cos, jnp.sin))
-    first, second = jnp.split(x_BLHK.astype(jnp.float32), 2, axis=-1)
-    return jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    x_BLHK = x_BLHK.astype(jnp.float32)
+    first, second = (x_BLHK[..., 0::2], x_BLHK[..., 1::2]) if neighbours else jnp.split(x_BLHK, 2, axis=-1)
+    turned = first * cos - second * sin, second * cos + first * sin
+    return jnp.stack(turned, axis=-1).reshape(x_BLHK.shape) if neighbours else jnp.concatenate(turned, axis=-1)
 
 
 class RotaryAttention(nn.Module):

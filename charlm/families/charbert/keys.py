@@ -59,9 +59,9 @@ KEYS: dict[str, Key] = {
     "data.noised_budget": natural(0,
         "most subwords of misspelled words in a part of a micro-batch; 0: measured on the corpus"),
     "model.backbone": BACKBONE.but(
-        meaning='"bert" or "roberta": its positions and segments; empty: init_from\'s, else bert'),
+        meaning='"bert", "roberta" or "roformer": its positions and segments; empty: init_from\'s, else bert'),
     "model.activation": ACTIVATION.but(meaning="{}; empty: init_from's, else gelu"),
-    "model.epsilon": EPSILON.but(meaning="{}; 0: init_from's, else 1e-12 (bert) or 1e-5 (roberta)"),
+    "model.epsilon": EPSILON.but(meaning="{}; 0: init_from's, else 1e-12 (bert, roformer) or 1e-5 (roberta)"),
     "model.vocab_size": VOCAB_SIZE,
     "model.max_positions": MAX_POSITIONS.but(
         meaning="{}; 0: those of init_from, else as many as the backbone has"),

@@ -40,7 +40,7 @@ from charlm.families.charbert.text import SubwordData, prepare_subwords
 from charlm.families.stored import metadata_of
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import is_measured, merge_backbone
+from charlm.families.subword.start import BERT_KINDS, is_measured, merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.text.subwords.word_pieces import WordPieces
 
@@ -50,7 +50,7 @@ log = logging.getLogger("charlm")
 class NoisyLanguageModelling(TextObjective):
     """Masked and noisy language modelling; `shape` is the shape of every batch, `model` the model in training."""
 
-    families = ("charbert", "bert", "roberta")
+    families = ("charbert", *BERT_KINDS)
     parts = 2
     sums = NoisySums
     unit = "subwords"

@@ -39,7 +39,7 @@ def check_fusion(config: ml_collections.ConfigDict) -> None:
 
 
 def read_backbone(source: str) -> Pretrained | None:
-    """Returns the BERT or RoBERTa that `init_from` names; None when it names a checkpoint of a CharBERT.
+    """Returns the BERT, RoBERTa or RoFormer that `init_from` names; None when it names a checkpoint of a CharBERT.
 
     Raises:
       ValueError: there is no model, it is of another family, or it is a CharBERT that has not been imported.
@@ -50,7 +50,9 @@ def read_backbone(source: str) -> Pretrained | None:
     if found.family == "charbert":
         raise ValueError(f"init_from: {source} holds a CharBERT of PyTorch: import it first, see charlm.convert")
     if found.family not in BERT_KINDS:
-        raise ValueError(f"init_from: {source} is a {found.family}; CharBERT starts from bert, roberta or charbert")
+        raise ValueError(
+            f"init_from: {source} is a {found.family}; CharBERT starts from {', '.join(BERT_KINDS)} or charbert"
+        )
     return found
 
 
@@ -78,12 +80,13 @@ def stored_shape(source: str) -> JsonObject:
     """Returns the values of the keys `model.*` in `BACKBONE_OPEN` for the CharBERT that `init_from` names."""
     checkpoint = checkpoints.find(source, key="init_from")
     stored = metadata_of(checkpoint, ("charbert",))["model"]
-    offset = stored["position_offset"]
-    kind = next((name for name, fields in BERT_KINDS.items() if fields["position_offset"] == offset), None)
+    offset, position = stored["position_offset"], stored.get("position", "absolute")
+    of_kind = {(fields["position_offset"], fields["position"]): name for name, fields in BERT_KINDS.items()}
+    kind = of_kind.get((offset, position))
     if kind is None:
-        known = ", ".join(f"{fields['position_offset']} ({name})" for name, fields in BERT_KINDS.items())
+        known = ", ".join(f"{at} {how} ({name})" for (at, how), name in of_kind.items())
         raise ValueError(
-            f"init_from={source}: its positions begin at {offset}, which no backbone has; expected {known}"
+            f"init_from={source}: its {position} positions begin at {offset}, which no backbone has; expected {known}"
         )
     return {"backbone": kind} | {name: stored[name] for name in BACKBONE_OPEN if name != "backbone"}
 
@@ -97,7 +100,7 @@ def resolve(
     """Returns the values of the keys `model.*` in `BACKBONE_OPEN`: as the config sets them, else derived.
 
     Args:
-      backbone: the BERT or RoBERTa that the run starts from.
+      backbone: the BERT, RoBERTa or RoFormer that the run starts from.
       stored: `stored_shape` of the CharBERT it starts from.
 
     Raises:

@@ -1,4 +1,4 @@
-"""BERT, multilingual BERT, RoBERTa and GPT-2: transformers over subwords, which other families build on.
+"""BERT, multilingual BERT, RoBERTa, RoFormer and GPT-2: transformers over subwords, which other families build on.
 
 Begin with `bert` and `gpt2`, the models; `layout` and `conversion` read and write the files of Hugging Face;
 `respelled` is a BERT behind a speller.
@@ -43,4 +43,5 @@ def _family(name: str, title: str, predictor: str = "predictor:SubwordPredictor"
 
 
 BERT, ROBERTA = _family("bert", "BERT", "respelled:BertPredictor"), _family("roberta", "RoBERTa")
+ROFORMER = _family("roformer", "RoFormer")
 GPT2 = _family("gpt2", "GPT-2", labelled=LABELLED)

@@ -1,9 +1,10 @@
-"""The models BERT (Devlin et al., NAACL 2019, arXiv 1810.04805), multilingual BERT and RoBERTa (arXiv 1907.11692).
+"""The models BERT (Devlin et al., NAACL 2019, arXiv 1810.04805), multilingual BERT, RoBERTa (arXiv 1907.11692) and
+RoFormer (arXiv 2104.09864).
 
-One module serves all three, which differ in `BertConfig`. It computes the same as Hugging Face's models of these names,
+One module serves all four, which differ in `BertConfig`. It computes the same as Hugging Face's models of these names,
 whose weights `charlm.convert` reads. Token embeddings may be passed in place of ids, so that a character model can
-replace rows of the table (Char2Subword, XRayEmb). RoBERTa is by Liu et al., 2019. Open it to change the model itself;
-its layers are in `charlm.nn.blocks`.
+replace rows of the table (Char2Subword, XRayEmb). RoBERTa is by Liu et al., 2019, RoFormer by Su et al., 2021. Open it
+to change the model itself; its layers are in `charlm.nn.blocks`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from jax.typing import DTypeLike
 
 from charlm.core.types import Option
 from charlm.nn.blocks import ACTIVATION_FUNCTIONS, BlockConfig, at_positions, block_class, check_block, check_inputs
-from charlm.nn.choices import ActivationName, InitializerName, Kernel
+from charlm.nn.choices import POSITIONS, ActivationName, InitializerName, Kernel, PositionName
 from charlm.nn.embed import Embed, dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
@@ -32,12 +33,15 @@ class BertConfig:
     """Shape of a BERT. Defaults: BERT-base, uncased.
 
     Attributes:
-      max_positions: rows of the position table (RoBERTa: 514, of which 512 are for real positions).
+      max_positions: rows of the position table (RoBERTa: 514, of which 512 are for real positions); with rotary
+        positions, the most positions of an input.
       type_vocab: rows of the segment table (RoBERTa: 1).
       position_offset: the row of the first position. 0: position i uses row i, and padding is counted (BERT).
         Otherwise only real positions are counted, from that row on, and padding uses the row `pad_id` (RoBERTa: the
         offset is pad_id + 1 = 2).
       pad_id: the id of padding; used only with a position offset.
+      position: "absolute": a table of positions is added to the tokens; "rotary": there is none, and the layers turn
+        queries and keys by their positions (RoFormer, section 3.2).
       pooler: whether there is a tanh layer over the first position.
       dtype: the type of matmul inputs and states.
     """
@@ -51,6 +55,7 @@ class BertConfig:
     type_vocab: int = 2
     position_offset: int = 0
     pad_id: int = 0
+    position: PositionName = "absolute"
     pooler: bool = True
     activation: ActivationName = "gelu"
     epsilon: float = 1e-12  # RoBERTa: 1e-5
@@ -70,6 +75,13 @@ class BertConfig:
             raise ValueError(
                 f"bert: position_offset={self.position_offset}, expected from 0 to below {self.max_positions=}"
             )
+        if self.position not in POSITIONS:
+            raise ValueError(f"bert: position={self.position!r}, expected {' or '.join(POSITIONS)}")
+        if self.position == "rotary" and (self.position_offset or self.hidden // self.heads % 2):
+            raise ValueError(
+                f"bert: position='rotary' turns pairs of columns and has no table: expected an even width of heads and "
+                f"no offset, got {self.hidden // self.heads} and {self.position_offset}"
+            )
         if self.position_offset and not 0 <= self.pad_id < self.max_positions:
             raise ValueError(f"bert: pad_id={self.pad_id} has no row in a table of {self.max_positions} positions")
 
@@ -86,14 +98,19 @@ class BertConfig:
 
 
 class BertEmbed(nn.Module):
-    """LayerNorm(token + position + type), in float32, because a frequent token's gradient sums thousands of rows."""
+    """LayerNorm(token + position + type), in float32, because a frequent token's gradient sums thousands of rows.
+
+    With rotary positions, no position is added.
+    """
 
     config: BertConfig
 
     def setup(self) -> None:
         cfg = self.config
         table = lambda rows: Embed(rows, cfg.hidden, embedding_init=table_init(cfg.initializer, cfg.hidden))
-        self.token, self.position, self.type = (table(n) for n in (cfg.vocab_size, cfg.max_positions, cfg.type_vocab))
+        self.token, self.type = table(cfg.vocab_size), table(cfg.type_vocab)
+        if cfg.position == "absolute":
+            self.position = table(cfg.max_positions)
         self.norm = layer_norm(cfg.epsilon, jnp.float32)
         self.dropout = nn.Dropout(cfg.dropout)
 
@@ -108,11 +125,11 @@ class BertEmbed(nn.Module):
         cfg, L = self.config, tokens_BLD.shape[1]
         # Rows that are the same for the whole batch need no gather.
         types = self.type.embedding[None, :1] if types_BL is None else self.type(types_BL)
-        if position_ids_BL is None:
-            positions = self.position.embedding[None, cfg.position_offset : cfg.position_offset + L]
-        else:
-            positions = self.position(position_ids_BL)
-        x_BLD = self.norm(tokens_BLD.astype(jnp.float32) + types + positions)
+        x_BLD = tokens_BLD.astype(jnp.float32) + types
+        if cfg.position == "absolute":
+            rows = slice(cfg.position_offset, cfg.position_offset + L)
+            x_BLD += self.position.embedding[None, rows] if position_ids_BL is None else self.position(position_ids_BL)
+        x_BLD = self.norm(x_BLD)
         return self.dropout(x_BLD, deterministic=deterministic).astype(cfg.dtype)
 
 
@@ -185,16 +202,19 @@ class Bert(nn.Module):
           embeddings_BLD: embeddings in place of the token table's rows, before positions and LayerNorm; see
             `embed_tokens`.
           types_BL: segment ids; None: all 0.
-          position_ids_BL: rows of the position table; None: see `position_ids`.
+          position_ids_BL: rows of the position table; None: see `position_ids`. A model with rotary positions has no
+            table: only the order of a row counts.
 
         Raises:
-          ValueError: both or neither of ids and embeddings are given, arrays have wrong shapes, or there are more
-            positions than the model has.
+          ValueError: both or neither of ids and embeddings are given, arrays have wrong shapes, there are more
+            positions than the model has, or rows are given of a table that it has not.
         """
         cfg = self.config
         _, L = check_inputs(
             ids_BL, embeddings_BLD, cfg.hidden, mask_BL=mask_BL, types_BL=types_BL, position_ids_BL=position_ids_BL
         )
+        if position_ids_BL is not None and cfg.position == "rotary":
+            raise ValueError("position_ids_BL: a model with rotary positions has no table of them")
         if position_ids_BL is None:
             if cfg.longest < L:  # also with several texts in a row, since what is longest is known only in the program
                 raise ValueError(f"{L} positions, but the model has {cfg.longest}; cut the text or pass windows of it")
@@ -225,7 +245,7 @@ class Bert(nn.Module):
     def position_ids(self, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
         """Returns the rows of the position table [B, L]; None: consecutive rows from `position_offset` on.
 
-        Where texts share a row, positions are counted from the start of each.
+        Where texts share a row, positions are counted from the start of each. Without a table there are no rows.
 
         With an offset (RoBERTa) a position counts if mask_BL is True and its id is not padding, as far as either is
         given; all other positions use the row `pad_id`. Hugging Face looks only at the ids, and counts every position
@@ -237,6 +257,8 @@ class Bert(nn.Module):
 
 def position_ids(cfg: BertConfig, ids_BL: jax.Array | None, mask_BL: jax.Array | None) -> jax.Array | None:
     """Returns rows of the position table; see `Bert.position_ids`."""
+    if cfg.position == "rotary":
+        return None
     if not cfg.position_offset:
         if mask_BL is None or not numbers_texts(mask_BL):
             return None

@@ -1,4 +1,4 @@
-"""Maps Hugging Face's tensor names and config keys of BERT, multilingual BERT and RoBERTa ("theirs") to charlm's.
+"""Maps Hugging Face's tensor names and config keys of BERT, multilingual BERT, RoBERTa and RoFormer ("theirs") to ours.
 
 Open it when a BERT's folder is not read because of its tensor names or its config.
 """
@@ -34,6 +34,7 @@ _LAYER_DENSE = {
 }
 _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
 _TABLES = {"word": "token", "position": "position", "token_type": "type"}
+_ROTARY_TABLES = {"word": "token", "token_type": "type"}
 
 THEIR_KEYS = {
     "vocab_size": TheirKey("vocab_size"),
@@ -60,11 +61,15 @@ _LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "class
 _BUILD = label_heads(BertForLabels)
 
 
-def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
-    """Returns the rules of the encoder; the prefixes `theirs` and `ours` are empty or end in a dot and in a slash."""
+def encoder_rules(theirs: str, ours: str, pooler: bool, tables: Mapping[str, str] = _TABLES) -> list[Rule]:
+    """Returns the rules of the encoder; the prefixes `theirs` and `ours` are empty or end in a dot and in a slash.
+
+    Args:
+      tables: their name -> ours of each table that the embeddings add.
+    """
     rules = [
         Rule(f"{theirs}embeddings.{part}_embeddings.weight", f"{ours}embed/{name}/embedding")
-        for part, name in _TABLES.items()
+        for part, name in tables.items()
     ]
     rules += norm_rules(f"{theirs}embeddings.LayerNorm", f"{ours}embed/norm")
     for part, name in _LAYER_DENSE.items():
@@ -83,7 +88,8 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
       heads: tensors of the heads that `instead`, an option, imports.
       aliases: second name -> first name of a tensor.
     """
-    leave = [Leave(f"{prefix}embeddings.{name}", "a constant") for name in ("position_ids", "token_type_ids")]
+    constants = ("embeddings.position_ids", "embeddings.token_type_ids", "encoder.embed_positions.weight")
+    leave = [Leave(f"{prefix}{name}", "a constant") for name in constants]
     leave += [Leave(alias, f"the same tensor as {name}", same_as=name) for alias, name in aliases.items()]
     leave += [Leave(name, f"of a head; {instead} imports it") for name in heads]
     if not pooler:
@@ -94,13 +100,21 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
     ]
 
 
-def _for_labels(prefix: str, head: str, pooled: bool, layer: str, ours: list[Rule] | None = None) -> Head:
+def _for_labels(
+    prefix: str,
+    head: str,
+    pooled: bool,
+    layer: str,
+    ours: list[Rule] | None = None,
+    tables: Mapping[str, str] = _TABLES,
+) -> Head:
     """Returns the head of a model with an output layer for labels.
 
     Args:
       pooled: whether it reads the encoder's pooler.
       layer: their name of the output layer.
       ours: rules of all its layers outside the encoder; None: the output layer is the only one.
+      tables: see `encoder_rules`.
     """
     left = _left(prefix, pooled, (), {}, "")
     for other in ("cls.predictions", "cls.seq_relationship", "lm_head"):
@@ -108,7 +122,7 @@ def _for_labels(prefix: str, head: str, pooled: bool, layer: str, ours: list[Rul
     ours = ours or dense_rules(layer, "label")
     named = {rule.theirs for rule in ours}
     left = [leave for leave in left if leave.theirs not in named]
-    rules, sign = encoder_rules(prefix, "bert/", pooled) + ours, f"{layer}.weight"
+    rules, sign = encoder_rules(prefix, "bert/", pooled, tables) + ours, f"{layer}.weight"
     return Head(ARCHITECTURES[head], sign, {"pooler": pooled}, _BUILD[head], rules, left, labels=sign)
 
 
@@ -140,13 +154,15 @@ _BERT_ALIASES = {
 }
 
 
+_BERT_PREDICTIONS = [
+    *dense_rules("cls.predictions.transform.dense", "head/transform"),
+    *norm_rules("cls.predictions.transform.LayerNorm", "head/transform_norm"),
+    Rule("cls.predictions.bias", "head/output_bias"),
+]
+
+
 def _bert_head(pooler: bool) -> list[Rule]:
-    return [
-        *encoder_rules("bert.", "bert/", pooler),
-        *dense_rules("cls.predictions.transform.dense", "head/transform"),
-        *norm_rules("cls.predictions.transform.LayerNorm", "head/transform_norm"),
-        Rule("cls.predictions.bias", "head/output_bias"),
-    ]
+    return [*encoder_rules("bert.", "bert/", pooler), *_BERT_PREDICTIONS]
 
 
 BERT_LAYOUT = Layout(
@@ -189,6 +205,7 @@ BERT_LAYOUT = Layout(
 
 _ROBERTA_HEAD = tuple(f"lm_head.{name}" for name in ("dense.weight", "dense.bias", "layer_norm.weight",
                                                      "layer_norm.bias", "bias"))  # fmt: skip
+_DENSE_AND_OUTPUT = dense_rules("classifier.dense", "pooler/dense") + dense_rules("classifier.out_proj", "label")
 _ROBERTA_ALIASES = {
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
@@ -230,11 +247,7 @@ ROBERTA_LAYOUT = Layout(
             _left("roberta.", False, (), _ROBERTA_ALIASES, ""),
         ),
         SEQUENCE_CLASSIFICATION: _for_labels(
-            "roberta.",
-            SEQUENCE_CLASSIFICATION,
-            False,
-            "classifier.out_proj",
-            dense_rules("classifier.dense", "pooler/dense") + dense_rules("classifier.out_proj", "label"),
+            "roberta.", SEQUENCE_CLASSIFICATION, False, "classifier.out_proj", _DENSE_AND_OUTPUT
         ),
         TOKEN_CLASSIFICATION: _for_labels("roberta.", TOKEN_CLASSIFICATION, False, "classifier"),
         QUESTION_ANSWERING: _for_labels("roberta.", QUESTION_ANSWERING, False, "qa_outputs"),
@@ -242,4 +255,60 @@ ROBERTA_LAYOUT = Layout(
         ENCODER: _encoder_alone("roberta.", False, (*_ROBERTA_HEAD, *_ROBERTA_ALIASES)),
     },
     derive=roberta_positions,
+)
+
+
+# ---- RoFormer ----
+
+_ROFORMER_ALIASES = _BERT_ALIASES | {
+    "cls.predictions.decoder.weight": "roformer.embeddings.word_embeddings.weight",
+}
+
+
+def _roformer_fields(theirs: Mapping[str, Json], ours: JsonObject) -> JsonObject:
+    """Adds that positions are rotary; ValueError for tokens that are narrower than the states."""
+    width = theirs.get("embedding_size")
+    if width not in (None, ours["hidden"]):
+        raise ValueError(f"embedding_size={width!r} cannot be imported, only {ours['hidden']}, the hidden_size")
+    return ours | {"position": "rotary"}
+
+
+def _roformer_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
+    return _for_labels("roformer.", head, False, layer, ours, _ROTARY_TABLES)
+
+
+ROFORMER_LAYOUT = Layout(
+    name="roformer",
+    model_types={"roformer": "RoFormer"},
+    prefix="roformer.",
+    outside=("cls.", "classifier.", "qa_outputs."),
+    config=BertConfig,
+    keys=THEIR_KEYS | {"max_position_embeddings": TheirKey("max_positions", 1536)},
+    activation="hidden_act",
+    activations=THEIR_ACTIVATIONS,
+    # Its positions are of one kind.
+    fixed={key: only for key, only in FIXED.items() if key != "position_embedding_type"}
+    | {"rotary_value": (False, "our layers turn queries and keys alone")},
+    heads={
+        MASKED_LM: Head(
+            "ForMaskedLM",
+            _BERT_HEAD[0],
+            {"pooler": False},
+            BertForMaskedLM,
+            encoder_rules("roformer.", "bert/", False, _ROTARY_TABLES) + _BERT_PREDICTIONS,
+            _left("roformer.", True, (), _ROFORMER_ALIASES, ""),
+        ),
+        SEQUENCE_CLASSIFICATION: _roformer_labels(SEQUENCE_CLASSIFICATION, "classifier.out_proj", _DENSE_AND_OUTPUT),
+        TOKEN_CLASSIFICATION: _roformer_labels(TOKEN_CLASSIFICATION, "classifier"),
+        QUESTION_ANSWERING: _roformer_labels(QUESTION_ANSWERING, "qa_outputs"),
+        ENCODER: Head(
+            "Model",
+            "",
+            {"pooler": False},
+            Bert,
+            encoder_rules("roformer.", "", False, _ROTARY_TABLES),
+            _left("roformer.", True, (*_BERT_HEAD, *_ROFORMER_ALIASES), {}, f"--head={MASKED_LM}"),
+        ),
+    },
+    derive=_roformer_fields,
 )

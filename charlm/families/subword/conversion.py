@@ -1,4 +1,4 @@
-"""Converts BERT, RoBERTa and GPT-2 between folders of Hugging Face's transformers ("theirs") and charlm checkpoints.
+"""Converts BERT, RoBERTa, RoFormer and GPT-2 between folders of transformers ("theirs") and charlm checkpoints.
 
 Open it when a folder is refused, or to change which files are read and written besides the tensors. A checkpoint made
 here is self-contained: it states its family, config and head, and holds the tokenizer's files. The converters of
@@ -23,10 +23,10 @@ from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
 from charlm.families import elsewhere
 from charlm.families.family import Family
-from charlm.families.subword import BERT, ROBERTA
+from charlm.families.subword import BERT, ROBERTA, ROFORMER
 from charlm.families.subword import GPT2 as GPT2_FAMILY
 from charlm.families.subword.bert import Bert
-from charlm.families.subword.bert_tensors import BERT_LAYOUT, POOLED_ENCODER, ROBERTA_LAYOUT
+from charlm.families.subword.bert_tensors import BERT_LAYOUT, POOLED_ENCODER, ROBERTA_LAYOUT, ROFORMER_LAYOUT
 from charlm.families.subword.gpt2 import GPT2, GPT2Config
 from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT as GPT2_TABLE
 from charlm.families.subword.label_heads import check_exportable, varied, with_label_head
@@ -205,8 +205,10 @@ class SubwordConverter(Converter):
         copy_tokenizer(model.folder, folder)
 
 
-TABLES = {table.name: table for table in (BERT_LAYOUT, ROBERTA_LAYOUT, GPT2_TABLE)}
-BERT_CONVERTER, ROBERTA_CONVERTER, GPT2_CONVERTER = map(SubwordConverter, TABLES.values(), (BERT, ROBERTA, GPT2_FAMILY))
+TABLES = {table.name: table for table in (BERT_LAYOUT, ROBERTA_LAYOUT, ROFORMER_LAYOUT, GPT2_TABLE)}
+BERT_CONVERTER, ROBERTA_CONVERTER, ROFORMER_CONVERTER, GPT2_CONVERTER = map(
+    SubwordConverter, TABLES.values(), (BERT, ROBERTA, ROFORMER, GPT2_FAMILY)
+)
 
 
 def has_bare_vocab(folder: Path) -> bool:

@@ -17,6 +17,7 @@ from charlm.core.types import Option, Tree
 from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
+from charlm.nn.blocks import ACTIVATION_FUNCTIONS
 from charlm.nn.embed import Dense, kernel_init
 from charlm.nn.heads import Pooler
 from charlm.nn.masks import numbers_texts, starts
@@ -24,10 +25,11 @@ from charlm.nn.outputs import TransformerOutput
 
 
 class BertForLabels(ForLabels):
-    """BERT or RoBERTa for labels; those of sequences are Linear(Dropout(tanh(Linear(x_CLS)))) (BERT, section 4.1).
+    """BERT, RoBERTa or RoFormer for labels; those of sequences are Linear(Dropout(tanh(Linear(x_CLS)))) (BERT, 4.1).
 
-    In BERT the tanh layer is the pooler of pre-training. RoBERTa has no pooler in pre-training (`config.pooler` is
-    False), so the tanh layer belongs to the head.
+    In BERT the tanh layer is the pooler of pre-training. RoBERTa and RoFormer have no pooler in pre-training
+    (`config.pooler` is False), so the tanh layer belongs to the head. RoFormer's has the activation of its layers in
+    place of tanh, as released.
     """
 
     encoder: type[nn.Module] = Bert
@@ -35,10 +37,12 @@ class BertForLabels(ForLabels):
     def setup(self) -> None:
         super().setup()
         if self.kind == SEQUENCE_CLASSIFICATION and not (self.config.pooler or self.label_head in (MEAN, PERCEPTRON)):
-            self.pooler = Pooler(self.config.hidden, self.config.initializer, self.config.dtype)
+            cfg = self.config
+            activation = ACTIVATION_FUNCTIONS[cfg.activation] if cfg.position == "rotary" else jnp.tanh
+            self.pooler = Pooler(cfg.hidden, cfg.initializer, cfg.dtype, activation)
 
     def sequences(self, output: TransformerOutput, deterministic: bool, *inputs: Tree, **options: Option) -> jax.Array:
-        """Returns the states of the first position, after the tanh layer if the head has one."""
+        """Returns the states of the first position, after the layer that pools them if the head has one."""
         first = starts(output.states_BLD, self.mask_of(*inputs, **options))
         if self.label_head == PERCEPTRON:
             return first

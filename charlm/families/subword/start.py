@@ -1,4 +1,4 @@
-"""Starts a run of another family from the parameters of a BERT, RoBERTa or GPT-2.
+"""Starts a run of another family from the parameters of a BERT, RoBERTa, RoFormer or GPT-2.
 
 Families that are built on such a model use it when `init_from` names one. Open it when parameters of the
 backbone are not taken over.
@@ -20,15 +20,25 @@ from charlm.families.pretrained import Pretrained
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
 
-# The config fields in which the released BERT and RoBERTa differ.
-BERT_KINDS = {
-    "bert": {"max_positions": 512, "type_vocab": 2, "position_offset": 0, "pad_id": 0, "epsilon": 1e-12},
-    "roberta": {"max_positions": 514, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
-}
+# The config fields in which the released BERT, RoBERTa and RoFormer differ.
+BERT_KINDS: dict[str, JsonObject] = {
+    "bert": {
+        "max_positions": 512, "type_vocab": 2, "position": "absolute", "position_offset": 0, "pad_id": 0,
+        "epsilon": 1e-12,
+    },
+    "roberta": {
+        "max_positions": 514, "type_vocab": 1, "position": "absolute", "position_offset": 2, "pad_id": 1,
+        "epsilon": 1e-5,
+    },
+    "roformer": {
+        "max_positions": 512, "type_vocab": 2, "position": "rotary", "position_offset": 0, "pad_id": 0,
+        "epsilon": 1e-12,
+    },
+}  # fmt: skip
 # Fields of a backbone's config, by how a run sets them (each has a key `model.*` of the same name, but for the kind):
 BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the run's config sets these, so that it is complete by itself
 BACKBONE_OPEN = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")  # unset: those of `init_from`
-BACKBONE_KIND = ("type_vocab", "position_offset", "pad_id")  # the same in all models of a kind of BERT
+BACKBONE_KIND = ("type_vocab", "position", "position_offset", "pad_id")  # the same in all models of a kind of BERT
 
 
 def is_measured(config: ml_collections.ConfigDict) -> bool:
@@ -52,10 +62,9 @@ def check_kind(kind: str, theirs: Mapping[str, Json], where: Path | None, title:
       where: its folder, and `title` the family that is built on it, for messages.
     """
     for name in BACKBONE_KIND if kind in BERT_KINDS else ():
-        if theirs[name] != BERT_KINDS[kind][name]:
-            raise ValueError(
-                f"init_from: {where}: {name}={theirs[name]}, but {title} on a {kind} has {BERT_KINDS[kind][name]}"
-            )
+        # Checkpoints that were written before there were others do not state that their positions are absolute.
+        if (said := theirs.get(name, "absolute" if name == "position" else None)) != BERT_KINDS[kind][name]:
+            raise ValueError(f"init_from: {where}: {name}={said}, but {title} on a {kind} has {BERT_KINDS[kind][name]}")
 
 
 def check_room(config: ml_collections.ConfigDict, subwords: int, resolved: JsonObject) -> None:
