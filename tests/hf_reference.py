@@ -9,12 +9,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tiny_models import GOLDENS, release
+from tiny_models import FAMILIES, GOLDENS, release
 
 FILE = GOLDENS / "predictors.json"
 SENTENCES = ["The birds had unbelievable tokens.", "", "naïve größte", "running running"]
 GAPS = {
     "bert": ["She had [MASK] birds.", "[MASK] birds [MASK] naïve", "birds run[MASK]"],
+    "roformer": ["She had [MASK] birds.", "[MASK] birds [MASK] naïve", "birds run[MASK]"],
     "roberta": ["She had <mask> birds.", "<mask> birds <mask> naïve", "(<mask> birds", "birds run<mask>"],
 }
 PROMPTS = ["The birds had", "She", "naïve words, unbelievably", "2, 3, 42, 7"]
@@ -65,5 +66,5 @@ def _greedy(tokenizer: Any, model: Any) -> dict[str, list[int]]:
 
 
 if __name__ == "__main__":
-    content = {family: reference(family, release(family)) for family in ("bert", "roberta", "gpt2")}
+    content = {family: reference(family, release(family)) for family in FAMILIES}
     FILE.write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

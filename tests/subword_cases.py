@@ -1,4 +1,4 @@
-"""The golden cases of BERT, RoBERTa and GPT-2, our models of them, and folders as transformers writes them."""
+"""The golden cases of BERT, RoBERTa, RoFormer and GPT-2, our models of them, and folders as transformers has them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.golden import ours_of
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
-CASES = {"bert": "gelu", "roberta": "masked_lm", "gpt2": "lm"}  # the first case of each family
+CASES = {"bert": "gelu", "roberta": "masked_lm", "roformer": "masked_lm", "gpt2": "lm"}  # the first case of each family
 
 
 @functools.cache
@@ -31,7 +31,8 @@ def case(family: str, name: str = "") -> Case:
     return next(found for found in find_cases(GOLDENS / family) if found.name == (name or CASES[family]))
 
 
-LAYERS = {"bert": 1, "roberta": 1, "gpt2": 2}  # fewer than the cases have, for compilation's sake; goldens test all
+# Fewer than the cases have, for compilation's sake; goldens test all.
+LAYERS = {"bert": 1, "roberta": 1, "roformer": 1, "gpt2": 2}
 
 
 @functools.cache

@@ -168,7 +168,7 @@ NO_FAMILY = {
     "charlm.config.pretraining": ("bert",),  # an initialiser
     "charlm.nn": ("bert",),  # that initialiser
     "charlm.data.subword_building": ("roberta", "gpt2"),  # kinds of tokenizers
-    "charlm.families.shared_keys": ("bert", "roberta"),  # kinds of a backbone
+    "charlm.families.shared_keys": ("bert", "roberta", "roformer"),  # kinds of a backbone
     "charlm.text.subwords": ("bert", "roberta", "gpt2"),  # kinds of tokenizers
     "charlm.text.noise.kinds": ("hlm", "charbert", "char2subword"),  # kinds of noise, named after papers
 }

@@ -1,4 +1,4 @@
-"""Tiny BERTs, RoBERTas and GPT-2s: random weights, trained vocabularies, in folders as transformers writes them."""
+"""Tiny BERTs, RoBERTas, RoFormers and GPT-2s of random weights, with trained vocabularies, as transformers has them."""
 
 from __future__ import annotations
 
@@ -34,6 +34,12 @@ FAMILIES = {  # family -> head, vocabulary and how it is read, further fields of
         "roberta",
         {"family": "roberta"},
         {"max_positions": POSITIONS + 2, "type_vocab": 1, "position_offset": 2, "pad_id": 1, "epsilon": 1e-5},
+    ),
+    "roformer": (
+        "masked_lm",
+        "bert-uncased",
+        {"lowercase": True},
+        {"max_positions": POSITIONS, "position": "rotary", "pooler": False},
     ),
     "gpt2": ("causal_lm", "gpt2", {"family": "gpt2"}, {"max_positions": POSITIONS}),
 }

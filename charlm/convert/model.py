@@ -77,6 +77,7 @@ class Target(NamedTuple):
 
     Attributes:
       aliases: second names of tensors, which their code expects in a file.
+      constants: tensors that their code expects in a file, although they are no parameters.
     """
 
     config: ModelConfig
@@ -84,6 +85,7 @@ class Target(NamedTuple):
     params: Params
     table: dict[str, Entry]
     aliases: Sequence[Leave]
+    constants: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 class Names(NamedTuple):
@@ -274,7 +276,8 @@ class Converter(abc.ABC):
         target = self.target(model.metadata, str(model.source))
         self.write_theirs(model, folder)
         copy_sentence_files(model.folder, folder)
-        write_safetensors(folder / STATE_FILE, export_state(target.table, target.aliases, model.params))
+        state = export_state(target.table, target.aliases, model.params)
+        write_safetensors(folder / STATE_FILE, state | dict(target.constants))
 
     def export_checkpoint(self, checkpoint: Path, metadata: JsonObject, folder: Path, dtype: str = "float32") -> int:
         """Writes a checkpoint of ours in the format that their code reads; returns the number of tensors.
@@ -292,7 +295,7 @@ class Converter(abc.ABC):
         self.write_theirs(Model({}, metadata, files, checkpoint), folder)
         copy_sentence_files(files, folder)
         abstract = checkpoints.on_one_device(target.params)
-        state: dict[str, np.ndarray] = {}
+        state = dict(target.constants)
         for table in in_parts(target.table, PART):
             names = {ours for entry in table.values() for ours in entry.ours}
             aliases = [alias for alias in target.aliases if alias.same_as in table]

@@ -74,6 +74,7 @@ def exported(tmp_path_factory, request):
         "bert classification": lambda: models("").untrained("classification"),
         "bert question answering": lambda: models("").untrained("question_answering"),
         "roberta": lambda: release("roberta"),
+        "roformer": lambda: release("roformer"),
         "gpt2": lambda: release("gpt2"),
         "gpt2 classification": lambda: models("").untrained("classification", "gpt2"),
         "charbert": lambda: release("charbert"),
@@ -130,6 +131,7 @@ USUAL = ("hlm tagging", "bert", "gpt2", "bert lstm")
 OTHERS = (
     "hlm", "hlm mean", "bert mean", "hlm read whole", "charbert", "char2subword",
     "hlm read first", "bert tagging", "bert classification", "bert question answering", "roberta",
+    "roformer",
     "gpt2 classification", "gpt2 perceptron", "characterbert", "char2subword full", "xrayemb", "xrayemb gpt2",
 )  # fmt: skip
 

@@ -28,7 +28,7 @@ from charlm.families.hlm.model import HLM
 
 pytestmark = pytest.mark.usefixtures("log_lines")
 
-FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "roformer", "gpt2"])
 
 
 def assert_same(one: object, other: object) -> None:
@@ -50,7 +50,7 @@ def test_the_lines_of_the_documentation_run_with_and_without_a_head(tmp_path, mo
 
 def logits(model: charlm.Pretrained, family: str) -> np.ndarray:
     z = case(family).arrays
-    types = {"types_BL": z["types"]} if family == "bert" else {}
+    types = {"types_BL": z["types"]} if family in ("bert", "roformer") else {}
     return np.asarray(applied(model.model)(model.params, z["ids"], z["mask"], **types).logits)[z["mask"]]
 
 

@@ -98,12 +98,15 @@ FAMILIES: dict[str, Callable[[], Predictor]] = {
     "hlm": hlm,
     **{
         name: lambda name=name: Predictor.from_checkpoint(release(name))
-        for name in ("bert", "roberta", "gpt2", "charbert")
+        for name in ("bert", "roberta", "roformer", "gpt2", "charbert")
     },
     "characterbert": lambda: Predictor.from_checkpoint(characterbert()),
     "char2subword": lambda: Predictor.from_checkpoint(spelled("bert")),
     "char2subword, gated": lambda: Predictor.from_checkpoint(spelled("bert", mode="gated")),
-    **{f"xrayemb on {name}": lambda name=name: XRayEmbPredictor(xrayemb(name)) for name in ("roberta", "gpt2")},
+    **{
+        f"xrayemb on {name}": lambda name=name: XRayEmbPredictor(xrayemb(name))
+        for name in ("roberta", "roformer", "gpt2")
+    },
 }
 
 

@@ -112,6 +112,7 @@ SOURCES = {  # with room for several texts in a row
     "hlm": lambda workdir: from_pretrained(workdir),
     "bert": lambda _: from_pretrained(release("bert", max_positions=96)),
     "roberta": lambda _: from_pretrained(release("roberta", max_positions=98)),
+    "roformer": lambda _: from_pretrained(release("roformer", max_positions=96)),
     "gpt2": lambda _: from_pretrained(release("gpt2", max_positions=96)),
     "characterbert": lambda _: from_pretrained(characterbert()),
     "char2subword": lambda _: from_pretrained(spelled("bert")),
@@ -121,7 +122,7 @@ SOURCES = {  # with room for several texts in a row
 }
 CASES = [
     *(("tagging", family) for family in SOURCES),
-    *(("classification", family) for family in ("hlm", "bert", "roberta", "gpt2", "characterbert")),
+    *(("classification", family) for family in ("hlm", "bert", "roberta", "roformer", "gpt2", "characterbert")),
     *(("classification", f"{family}, mean") for family in ("hlm", "bert", "gpt2")),
     *(("question_answering", family) for family in ("bert", "gpt2")),
     ("regression", "hlm"),

@@ -41,7 +41,7 @@ def test_a_first_text_that_counts_nothing_at_its_start():
 
 
 @pytest.mark.parametrize("mask", [[[1, 1, 0, 1, 1]], [[0, 0, 1, 1, 1]], [[1, 1, 1, 0, 0]]])
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "roformer", "gpt2"])
 def test_a_mask_of_zeros_and_ones_means_what_a_bool_one_does(family, mask):
     """As Hugging Face's users have it, also with padding on the left or inside."""
     found, ids, mask_1L = from_pretrained(release(family)), np.array([[7, 8, 9, 10, 11]]), np.array(mask)

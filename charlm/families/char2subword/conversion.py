@@ -24,10 +24,9 @@ from charlm.core.types import Json, JsonObject, Params
 from charlm.families.char2subword import FAMILY
 from charlm.families.char2subword.model import Char2SubwordBert, Char2SubwordBertConfig
 from charlm.families.char2subword.tensors import (
+    KINDS,
     MODULE_PREFIX,
     NAME,
-    ON_BERT,
-    ON_ROBERTA,
     Char2SubwordLayout,
     backbone_config,
     own_keys,
@@ -35,6 +34,7 @@ from charlm.families.char2subword.tensors import (
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter
+from charlm.families.subword.kinds import kind_of as kind_of_bert
 from charlm.families.subword.layout import config_to_dict
 from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab
 
@@ -55,7 +55,7 @@ class Char2SubwordConverter(SubwordConverter):
 
     def __init__(self) -> None:
         """Starts from the table of BERT; the heads of both kinds have the same names."""
-        super().__init__(ON_BERT, FAMILY)
+        super().__init__(KINDS["bert"], FAMILY)
 
     def target(self, metadata: Mapping[str, Json], where: str) -> Target:
         """Returns the target of a model with that metadata; see `Converter.target`."""
@@ -139,8 +139,8 @@ class Char2SubwordConverter(SubwordConverter):
 
 
 def kind_of(fields: Mapping[str, Json]) -> Char2SubwordLayout:
-    """Returns the kind of a model from the fields of our config: on RoBERTa if its positions have an offset."""
-    return ON_ROBERTA if fields.get("position_offset") else ON_BERT
+    """Returns the kind of a model from the fields of our config, by the transformer that it is built on."""
+    return KINDS[kind_of_bert(fields)]
 
 
 def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
@@ -155,7 +155,7 @@ def kind_of_state(file: Path, mapped: bool = True) -> Char2SubwordLayout:
             f"{file} holds no {MODULE_PREFIX}char_embs.weight: expected the tensors of a {NAME} model, got "
             f"{', '.join(names[:3]) or 'none'}; a BERT becomes one by training"
         )
-    return ON_ROBERTA if any(name.startswith(ON_ROBERTA.prefix) for name in names) else ON_BERT
+    return next((kind for kind in KINDS.values() if any(n.startswith(kind.prefix) for n in names)), KINDS["bert"])
 
 
 def _characters(folder: Path, rows: int) -> CharVocab:

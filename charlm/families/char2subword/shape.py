@@ -42,6 +42,7 @@ from charlm.families.elsewhere import KEY
 from charlm.families.pretrained import from_pretrained
 from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.kinds import BERT_KINDS
 from charlm.families.subword.layout import config_from_dict
 from charlm.families.units import check_ids
 from charlm.text.chars import CharVocab
@@ -50,7 +51,6 @@ from charlm.text.subwords import SubwordTokenizer
 
 log = logging.getLogger("charlm")
 
-TRANSFORMERS = ("bert", "roberta")
 OF_MODULE = ("hidden", "layers", "heads", "char_slots", "attention_scale", "residual", "dropout", "attention_dropout",
           "epsilon", "initializer", "remat", "attention_kernel", "scan_layers")  # fmt: skip
 
@@ -61,7 +61,7 @@ class Char2SubwordStart:
 
     Attributes:
       source: the model as the config names it.
-      backbone: "bert" or "roberta".
+      backbone: one of `BERT_KINDS`.
       shape: shape of the backbone.
       files: folder of the tokenizer.
       head: whether the model has a prediction head.
@@ -131,19 +131,21 @@ def read_start(source: str, key: str = "init_from") -> Char2SubwordStart:
     """Returns the model that a source holds.
 
     Args:
-      source: a checkpoint of Char2Subword, or any BERT or RoBERTa.
+      source: a checkpoint of Char2Subword, or any BERT, RoBERTa or RoFormer.
       key: the config key that names it, for messages.
 
     Raises:
       ValueError: there is no model, it is of another family, or it is a Char2Subword without its table.
     """
     if not source:
-        raise ValueError(f"{key} is empty: Char2Subword imitates the table of a model; name a BERT, mBERT or RoBERTa")
+        raise ValueError(
+            f"{key} is empty: Char2Subword imitates the table of a model; name a BERT, mBERT, RoBERTa or RoFormer"
+        )
     if (checkpoint := checkpoint_of(source, NAME, key)) is not None:
         return _of_checkpoint(source, checkpoint)
     found = from_pretrained(source)
-    if found.family not in TRANSFORMERS:
-        raise ValueError(f"{key}: {source} is a {found.family}; Char2Subword starts from {', '.join(TRANSFORMERS)}")
+    if found.family not in BERT_KINDS:
+        raise ValueError(f"{key}: {source} is a {found.family}; Char2Subword starts from {', '.join(BERT_KINDS)}")
     read_as = "" if found.head in (ENCODER, "pooled_encoder", MASKED_LM, "pretraining") else ENCODER
     if read_as:
         found = from_pretrained(source, head=read_as)

@@ -1,4 +1,4 @@
-"""Tables for converting a Char2Subword on BERT or RoBERTa: names of tensors, and keys of the config.
+"""Tables for converting a Char2Subword on BERT, RoBERTa or RoFormer: names of tensors, and keys of the config.
 
 Open it when such a folder is not recognised, or a tensor is reported as missing. No code was released for the paper.
 The transformer's tensors have their names in the package transformers; the module's begin with `char2subword.` and
@@ -24,7 +24,7 @@ from charlm.families.labels import label_heads
 from charlm.families.spelled.model import smallest_inputs
 from charlm.families.spelled.options import SPLITTING
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT, encoder_rules
+from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT, ROFORMER_LAYOUT, encoder_rules
 from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import Head, Layout
 from charlm.text.words import SPLITTERS
@@ -100,7 +100,7 @@ def own_keys(theirs: Mapping[str, Json], where: str) -> JsonObject:
     if not isinstance(own, dict):
         raise ValueError(f"{where} lacks the key {NAME}: expected backbone, mode, pooler and characters there")
     own = {"mode": "hybrid", "pooler": False, "rows": [], "splitter": "rules", "language": "en"} | own
-    backbones = [name for family in (BERT_LAYOUT, ROBERTA_LAYOUT) for name in family.model_types]
+    backbones = [name for family in (BERT_LAYOUT, ROBERTA_LAYOUT, ROFORMER_LAYOUT) for name in family.model_types]
     if own.get("backbone") not in backbones:
         raise ValueError(f"{where}: {NAME}.backbone={own.get('backbone')!r} is not one of {', '.join(backbones)}")
     if not isinstance(own["pooler"], bool):
@@ -182,4 +182,4 @@ def _family(backbone: Layout) -> Char2SubwordLayout:
     )
 
 
-ON_BERT, ON_ROBERTA = _family(BERT_LAYOUT), _family(ROBERTA_LAYOUT)
+KINDS = {backbone.name: _family(backbone) for backbone in (BERT_LAYOUT, ROBERTA_LAYOUT, ROFORMER_LAYOUT)}

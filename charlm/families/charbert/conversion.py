@@ -31,6 +31,7 @@ from charlm.families.charbert.tensors import (
     smallest_batch,
 )
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, has_bare_vocab
+from charlm.families.subword.kinds import kind_of as kind_of_bert
 from charlm.families.subword.label_heads import check_exportable
 from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer
@@ -134,6 +135,8 @@ class CharBertConverter(SubwordConverter):
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that the released code reads, the tokenizer, and the characters."""
         check_exportable(model.metadata, model.source)
+        if kind_of_bert(model.metadata["model"]) == "roformer":
+            raise ValueError(f"{model.source} cannot be exported: the released code has no rotary positions")
         config, family = self.target(model.metadata, str(model.source)).config, kind_of(model.metadata["model"])
         released = family.derive({}, {"activation": "gelu"})
         wanted = {name: released[name] for name in ("fusion", "windows", "shared_head_norm")}
@@ -156,8 +159,8 @@ class CharBertConverter(SubwordConverter):
 
 
 def kind_of(fields: Mapping[str, Json]) -> CharBertLayout:
-    """Returns the kind of a model from the fields of our config: on RoBERTa if positions have an offset."""
-    return ON_ROBERTA if fields.get("position_offset") else ON_BERT
+    """Returns the kind of a model from the fields of our config; on RoFormer it has the names of one on BERT."""
+    return ON_ROBERTA if kind_of_bert(fields) == "roberta" else ON_BERT
 
 
 def kind_of_state(file: Path, mapped: bool = True) -> CharBertLayout:

@@ -39,8 +39,9 @@ from charlm.families.charbert.shape import (
 from charlm.families.charbert.text import SubwordData, prepare_subwords
 from charlm.families.stored import metadata_of
 from charlm.families.subword.bert import Bert
+from charlm.families.subword.kinds import BERT_KINDS
 from charlm.families.subword.layout import config_to_dict
-from charlm.families.subword.start import BERT_KINDS, is_measured, merge_backbone
+from charlm.families.subword.start import is_measured, merge_backbone
 from charlm.families.text_objective import TextObjective, sequences_of
 from charlm.text.subwords.word_pieces import WordPieces
 

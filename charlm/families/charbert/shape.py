@@ -20,7 +20,8 @@ from charlm.families.charbert.text import SubwordData
 from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import BertConfig
-from charlm.families.subword.start import BACKBONE_OPEN, BACKBONE_SHAPE, BERT_KINDS, check_room, sizes_of
+from charlm.families.subword.kinds import BERT_KINDS, kind_of
+from charlm.families.subword.start import BACKBONE_OPEN, BACKBONE_SHAPE, check_room, sizes_of
 from charlm.text.symbols import SymbolVocab
 
 FUSION_KEYS = ("fusion", "shared_fusion", "windows")  # of the section `model`: they decide the fusions' parameters
@@ -80,13 +81,10 @@ def stored_shape(source: str) -> JsonObject:
     """Returns the values of the keys `model.*` in `BACKBONE_OPEN` for the CharBERT that `init_from` names."""
     checkpoint = checkpoints.find(source, key="init_from")
     stored = metadata_of(checkpoint, ("charbert",))["model"]
-    offset, position = stored["position_offset"], stored.get("position", "absolute")
-    of_kind = {(fields["position_offset"], fields["position"]): name for name, fields in BERT_KINDS.items()}
-    kind = of_kind.get((offset, position))
-    if kind is None:
-        known = ", ".join(f"{at} {how} ({name})" for (at, how), name in of_kind.items())
+    kind, offset = kind_of(stored), stored["position_offset"]
+    if offset != (known := BERT_KINDS[kind]["position_offset"]):
         raise ValueError(
-            f"init_from={source}: its {position} positions begin at {offset}, which no backbone has; expected {known}"
+            f"init_from={source}: its positions begin at {offset}, which no backbone has; those of a {kind} at {known}"
         )
     return {"backbone": kind} | {name: stored[name] for name in BACKBONE_OPEN if name != "backbone"}
 

@@ -92,8 +92,9 @@ def state_of(case: Case, head: str, head_layers: int) -> dict[str, np.ndarray]:
 def ours_of(case: Case, shape: HLMConfig, head: str) -> tuple[AnyModel, Params, dict[str, Entry]]:
     """Returns one of our models, its parameters from the case's state dict, and the table of names."""
     state = state_of(case, head, shape.head_layers)
-    _, model, _, table, aliases = target(shape, *head_of(state, case.name, head))
-    return model, import_state(table, aliases, state, f"{case.name}.safetensors"), table
+    ours = target(shape, *head_of(state, case.name, head))
+    params = import_state(ours.table, ours.aliases, state, f"{case.name}.safetensors")
+    return ours.module, params, ours.table
 
 
 def _run(model: AnyModel, params: Params, batch: WordBatch) -> tuple[Tree, Captured]:

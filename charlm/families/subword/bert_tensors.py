@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from charlm.convert.heads import (
     ENCODER,
     MASKED_LM,
@@ -21,6 +23,7 @@ from charlm.families.labels import label_heads
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 from charlm.families.subword.labels import BertForLabels
 from charlm.families.subword.layout import ARCHITECTURES, MOST_LAYERS, Head, Layout, TheirKey
+from charlm.nn.embed import sinusoids
 
 POOLED_ENCODER = "pooled_encoder"
 
@@ -33,8 +36,8 @@ _LAYER_DENSE = {
     "output.dense": "ffn_out",
 }
 _LAYER_NORM = {"attention.output.LayerNorm": "attention_norm", "output.LayerNorm": "ffn_norm"}
+_ANGLES = "encoder.embed_positions.weight"  # RoFormer's: the sine and cosine of every angle
 _TABLES = {"word": "token", "position": "position", "token_type": "type"}
-_ROTARY_TABLES = {"word": "token", "token_type": "type"}
 
 THEIR_KEYS = {
     "vocab_size": TheirKey("vocab_size"),
@@ -61,15 +64,14 @@ _LABELS = ("classifier", "qa_outputs", "logits_proj", "classifier.dense", "class
 _BUILD = label_heads(BertForLabels)
 
 
-def encoder_rules(theirs: str, ours: str, pooler: bool, tables: Mapping[str, str] = _TABLES) -> list[Rule]:
+def encoder_rules(theirs: str, ours: str, pooler: bool) -> list[Rule]:
     """Returns the rules of the encoder; the prefixes `theirs` and `ours` are empty or end in a dot and in a slash.
 
-    Args:
-      tables: their name -> ours of each table that the embeddings add.
+    A model with rotary positions has no table of them, so it leaves that rule unused.
     """
     rules = [
         Rule(f"{theirs}embeddings.{part}_embeddings.weight", f"{ours}embed/{name}/embedding")
-        for part, name in tables.items()
+        for part, name in _TABLES.items()
     ]
     rules += norm_rules(f"{theirs}embeddings.LayerNorm", f"{ours}embed/norm")
     for part, name in _LAYER_DENSE.items():
@@ -88,7 +90,7 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
       heads: tensors of the heads that `instead`, an option, imports.
       aliases: second name -> first name of a tensor.
     """
-    constants = ("embeddings.position_ids", "embeddings.token_type_ids", "encoder.embed_positions.weight")
+    constants = ("embeddings.position_ids", "embeddings.token_type_ids", _ANGLES)
     leave = [Leave(f"{prefix}{name}", "a constant") for name in constants]
     leave += [Leave(alias, f"the same tensor as {name}", same_as=name) for alias, name in aliases.items()]
     leave += [Leave(name, f"of a head; {instead} imports it") for name in heads]
@@ -100,21 +102,13 @@ def _left(prefix: str, pooler: bool, heads: tuple[str, ...], aliases: Mapping[st
     ]
 
 
-def _for_labels(
-    prefix: str,
-    head: str,
-    pooled: bool,
-    layer: str,
-    ours: list[Rule] | None = None,
-    tables: Mapping[str, str] = _TABLES,
-) -> Head:
+def _for_labels(prefix: str, head: str, pooled: bool, layer: str, ours: list[Rule] | None = None) -> Head:
     """Returns the head of a model with an output layer for labels.
 
     Args:
       pooled: whether it reads the encoder's pooler.
       layer: their name of the output layer.
       ours: rules of all its layers outside the encoder; None: the output layer is the only one.
-      tables: see `encoder_rules`.
     """
     left = _left(prefix, pooled, (), {}, "")
     for other in ("cls.predictions", "cls.seq_relationship", "lm_head"):
@@ -122,7 +116,7 @@ def _for_labels(
     ours = ours or dense_rules(layer, "label")
     named = {rule.theirs for rule in ours}
     left = [leave for leave in left if leave.theirs not in named]
-    rules, sign = encoder_rules(prefix, "bert/", pooled, tables) + ours, f"{layer}.weight"
+    rules, sign = encoder_rules(prefix, "bert/", pooled) + ours, f"{layer}.weight"
     return Head(ARCHITECTURES[head], sign, {"pooler": pooled}, _BUILD[head], rules, left, labels=sign)
 
 
@@ -273,8 +267,10 @@ def _roformer_fields(theirs: Mapping[str, Json], ours: JsonObject) -> JsonObject
     return ours | {"position": "rotary"}
 
 
-def _roformer_labels(head: str, layer: str, ours: list[Rule] | None = None) -> Head:
-    return _for_labels("roformer.", head, False, layer, ours, _ROTARY_TABLES)
+def _roformer_angles(config: BertConfig) -> dict[str, np.ndarray]:
+    """Returns the sines of every position's angles and, behind them, the cosines."""
+    table_LK = sinusoids(config.max_positions, config.hidden // config.heads)
+    return {f"roformer.{_ANGLES}": np.concatenate([table_LK[:, 0::2], table_LK[:, 1::2]], axis=1)}
 
 
 ROFORMER_LAYOUT = Layout(
@@ -295,20 +291,23 @@ ROFORMER_LAYOUT = Layout(
             _BERT_HEAD[0],
             {"pooler": False},
             BertForMaskedLM,
-            encoder_rules("roformer.", "bert/", False, _ROTARY_TABLES) + _BERT_PREDICTIONS,
+            encoder_rules("roformer.", "bert/", pooler=False) + _BERT_PREDICTIONS,
             _left("roformer.", True, (), _ROFORMER_ALIASES, ""),
         ),
-        SEQUENCE_CLASSIFICATION: _roformer_labels(SEQUENCE_CLASSIFICATION, "classifier.out_proj", _DENSE_AND_OUTPUT),
-        TOKEN_CLASSIFICATION: _roformer_labels(TOKEN_CLASSIFICATION, "classifier"),
-        QUESTION_ANSWERING: _roformer_labels(QUESTION_ANSWERING, "qa_outputs"),
+        SEQUENCE_CLASSIFICATION: _for_labels(
+            "roformer.", SEQUENCE_CLASSIFICATION, False, "classifier.out_proj", _DENSE_AND_OUTPUT
+        ),
+        TOKEN_CLASSIFICATION: _for_labels("roformer.", TOKEN_CLASSIFICATION, False, "classifier"),
+        QUESTION_ANSWERING: _for_labels("roformer.", QUESTION_ANSWERING, False, "qa_outputs"),
         ENCODER: Head(
             "Model",
             "",
             {"pooler": False},
             Bert,
-            encoder_rules("roformer.", "", False, _ROTARY_TABLES),
+            encoder_rules("roformer.", "", pooler=False),
             _left("roformer.", True, (*_BERT_HEAD, *_ROFORMER_ALIASES), {}, f"--head={MASKED_LM}"),
         ),
     },
     derive=_roformer_fields,
+    constants=_roformer_angles,
 )

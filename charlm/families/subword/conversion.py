@@ -74,7 +74,8 @@ class SubwordConverter(Converter):
         labels, layout = metadata.get("labels", 0), varied(self.layout, metadata, where)
         if layout.heads[head].labels and not (isinstance(labels, int) and 1 <= labels <= LABELS_MAX):
             raise ValueError(f"{where}: {labels!r} labels, expected from 1 to {LABELS_MAX}")
-        return Target(config, *layout.target(config, head, labels), ())  # no aliases: transformers ties weights
+        constants = layout.constants(config)
+        return Target(config, *layout.target(config, head, labels), (), constants)  # no aliases: weights are tied
 
     def recognises(self, theirs: Mapping[str, Json]) -> bool:
         """Says whether a config of theirs names this family in `model_type`, which all but the oldest configs have."""

@@ -68,7 +68,8 @@ class GPT2Config:
     @property
     def block(self) -> BlockConfig:
         """The configuration of a layer."""
-        names = (field.name for field in dataclasses.fields(BlockConfig) if field.name != "pre_norm")
+        own = {field.name for field in dataclasses.fields(self)}  # its positions are of one kind
+        names = own & {field.name for field in dataclasses.fields(BlockConfig)}
         return BlockConfig(pre_norm=True, **{name: getattr(self, name) for name in names})
 
 

@@ -89,6 +89,7 @@ class Layout:
       fixed: their key -> the only value that our model can represent, and the reason.
       heads: the heads by name, in the order in which a file is searched for their signs.
       derive: (their config, our fields so far) -> our fields, for fields that do not follow from one key.
+      constants: our config -> the tensors of a file that are no parameters, see `charlm.convert.model.Target`.
       smallest: model -> the smallest inputs that it may be called with, for `abstract_params`.
     """
 
@@ -103,6 +104,7 @@ class Layout:
     fixed: dict[str, tuple[Json, str]]
     heads: dict[str, Head]
     derive: Callable[[Mapping[str, Json], JsonObject], JsonObject] = lambda theirs, ours: ours
+    constants: Callable[[ModelConfig], Mapping[str, np.ndarray]] = lambda config: {}
     smallest: Callable[[nn.Module], tuple[Tree, ...]] = _one_token
 
     def find_head(self, names: Iterable[str], where: str, wanted: str = "", architectures: Sequence[str] = ()) -> str:

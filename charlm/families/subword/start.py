@@ -19,26 +19,11 @@ from charlm.core.types import Json, JsonObject, Params
 from charlm.families.pretrained import Pretrained
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
+from charlm.families.subword.kinds import BACKBONE_KIND, BERT_KINDS
 
-# The config fields in which the released BERT, RoBERTa and RoFormer differ.
-BERT_KINDS: dict[str, JsonObject] = {
-    "bert": {
-        "max_positions": 512, "type_vocab": 2, "position": "absolute", "position_offset": 0, "pad_id": 0,
-        "epsilon": 1e-12,
-    },
-    "roberta": {
-        "max_positions": 514, "type_vocab": 1, "position": "absolute", "position_offset": 2, "pad_id": 1,
-        "epsilon": 1e-5,
-    },
-    "roformer": {
-        "max_positions": 512, "type_vocab": 2, "position": "rotary", "position_offset": 0, "pad_id": 0,
-        "epsilon": 1e-12,
-    },
-}  # fmt: skip
 # Fields of a backbone's config, by how a run sets them (each has a key `model.*` of the same name, but for the kind):
 BACKBONE_SHAPE = ("hidden", "heads", "layers", "ffn")  # the run's config sets these, so that it is complete by itself
 BACKBONE_OPEN = ("backbone", "vocab_size", "max_positions", "activation", "epsilon")  # unset: those of `init_from`
-BACKBONE_KIND = ("type_vocab", "position", "position_offset", "pad_id")  # the same in all models of a kind of BERT
 
 
 def is_measured(config: ml_collections.ConfigDict) -> bool:

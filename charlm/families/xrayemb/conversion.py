@@ -1,4 +1,4 @@
-"""Converts whole XRayEmb models on BERT, RoBERTa or GPT-2 to our checkpoints and back.
+"""Converts whole XRayEmb models on BERT, RoBERTa, RoFormer or GPT-2 to our checkpoints and back.
 
 `python -m charlm.convert` and `from_pretrained` use it. Open it when a folder is not recognised, or to change what its
 config holds. The released code saves the state of its model without a config. We keep its names of tensors: the
@@ -30,12 +30,12 @@ from charlm.core.types import Json, JsonObject, ModelConfig, Params
 from charlm.families.labels import label_heads
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch, smallest_inputs
-from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT
+from charlm.families.subword.bert_tensors import BERT_LAYOUT, ROBERTA_LAYOUT, ROFORMER_LAYOUT
 from charlm.families.subword.conversion import CONFIG_FILE, copy_tokenizer
 from charlm.families.subword.gpt2_tensors import GPT2_LAYOUT
 from charlm.families.subword.label_heads import check_exportable, label_head_of, varied, with_label_head
 from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
-from charlm.families.subword.layout import LABELS_MAX, Layout, config_from_dict, config_to_dict
+from charlm.families.subword.layout import LABELS_MAX, config_from_dict, config_to_dict
 from charlm.families.xrayemb import FAMILY
 from charlm.families.xrayemb import model as xrayemb_lm
 from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from charlm.families.pretrained import Pretrained
 
 NAME = "xrayemb"
-LAYOUTS: dict[str, Layout] = {"bert": BERT_LAYOUT, "roberta": ROBERTA_LAYOUT, "gpt2": GPT2_LAYOUT}
-BACKBONE_MEANS = "the BERT, RoBERTa or GPT-2 that they go on"
+LAYOUTS = {layout.name: layout for layout in (BERT_LAYOUT, ROBERTA_LAYOUT, ROFORMER_LAYOUT, GPT2_LAYOUT)}
+BACKBONE_MEANS = "the BERT, RoBERTa, RoFormer or GPT-2 that they go on"
 METADATA_KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
 _OF_LABELS = ("label", "transform", "lstm", "pooler")  # parameters of heads for labels, beside those of the encoder
 IN_PARTS = {"encoder": ("dtype", "scan_layers"), "generator": ("dtype",)}  # fields of the parts that a change holds for

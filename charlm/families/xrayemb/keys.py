@@ -33,6 +33,7 @@ from charlm.families.shared_keys import (
     TOKENIZER,
     VOCAB_SIZE,
 )
+from charlm.families.subword.kinds import SUBWORDS
 from charlm.families.xrayemb.policies import get_policy
 from charlm.nn.choices import INITIALIZERS
 
@@ -65,8 +66,8 @@ KEYS: dict[str, Key] = {
     "data.written_rows": BUCKET_ROWS.but(
         meaning="generated words per bucket of a part of a micro-batch; empty: measured"),
     "model.backbone": BACKBONE.but(
-        meaning='"bert", "roberta" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert',
-        choices=("", "bert", "roberta", "gpt2")),
+        meaning='"bert", "roberta", "roformer" or "gpt2"; empty: that of init_from, else of text.tokenizer, else bert',
+        choices=("", *SUBWORDS)),
     "model.activation": ACTIVATION.but(meaning="{}; empty: the backbone's"),
     "model.epsilon": EPSILON.but(meaning="{}; 0: the backbone's"),
     "model.vocab_size": VOCAB_SIZE,

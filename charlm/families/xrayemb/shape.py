@@ -18,11 +18,10 @@ from charlm.families.pretrained import Pretrained, from_pretrained
 from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
+from charlm.families.subword.kinds import BACKBONE_KIND, BERT_KINDS, SUBWORDS
 from charlm.families.subword.start import (
-    BACKBONE_KIND,
     BACKBONE_OPEN,
     BACKBONE_SHAPE,
-    BERT_KINDS,
     check_kind,
     check_room,
     sizes_of,
@@ -42,7 +41,7 @@ from charlm.families.xrayemb.text import BACKBONES, XRayData
 NAME = "xrayemb"
 # The config fields in which the released backbones differ.
 BACKBONE_KINDS = BERT_KINDS | {"gpt2": {"max_positions": 1024, "epsilon": 1e-5}}
-BACKBONE_ACTIVATIONS = {"bert": "gelu", "roberta": "gelu", "gpt2": "gelu_new"}
+BACKBONE_ACTIVATIONS = {**dict.fromkeys(BERT_KINDS, "gelu"), "gpt2": "gelu_new"}
 ENCODER_KEYS = {  # key of the config: field of the encoder's config
     "encoder": "kind", "char_embedding": "char_embedding", "char_hidden": "hidden", "encoder_layers": "layers",
     "projections": "projections",
@@ -131,7 +130,7 @@ def resolve(config: ml_collections.ConfigDict, data: XRayData, start: XRayStart 
         theirs = {name: getattr(start.pretrained.config, name) for name in BACKBONE_SHAPE}
         _check_said(config, theirs | found)
     resolved = {name: model[name] or found[name] for name in BACKBONE_OPEN}
-    if data.tokenizer.family not in (None, resolved["backbone"]):
+    if data.tokenizer.family not in (None, SUBWORDS[resolved["backbone"]]):
         raise ValueError(
             f"text.tokenizer: subwords of the family {data.tokenizer.family}, but model.backbone={resolved['backbone']}"
         )

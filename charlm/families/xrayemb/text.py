@@ -28,12 +28,13 @@ from charlm.data.subword_building import (
     read_named,
     tokenizer_of,
 )
+from charlm.families.subword.kinds import SUBWORDS
 from charlm.families.xrayemb.chars import XRAY_CHARS_FILE, XRayChars
 from charlm.families.xrayemb.vocab import xray_chars_of_words
 from charlm.families.xrayemb.words import XRayWords
 from charlm.text.subwords import SubwordTokenizer
 
-BACKBONES = ("bert", "roberta", "gpt2")
+BACKBONES = tuple(SUBWORDS)
 
 
 class FrequentWords(NamedTuple):
@@ -80,8 +81,9 @@ def prepare_xray(
     """
     # Files are read first, so that errors show before encoding and building, which may take hours.
     tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)
-    if tokenizer is not None and tokenizer.family not in (None, *BACKBONES):
-        raise ValueError(f"text.tokenizer: subwords of the family {tokenizer.family}; expected {', '.join(BACKBONES)}")
+    if tokenizer is not None and tokenizer.family not in (None, *SUBWORDS.values()):
+        known = ", ".join(dict.fromkeys(SUBWORDS.values()))
+        raise ValueError(f"text.tokenizer: subwords of the family {tokenizer.family}; expected {known}")
     train, heldout = prepare_texts(config, "XRayEmb reads text", progress)
     counts = functools.cache(lambda: count_words(train))  # read once, when something is built
     cached = BuiltOnce(cache_dir(config), train)
@@ -100,7 +102,7 @@ def _built(
     config: ml_collections.ConfigDict, cached: BuiltOnce, counts: Callable[[], Counter[str]]
 ) -> SubwordTokenizer:
     """Returns a tokenizer of subwords of the backbone's kind, built from the corpora."""
-    size, kind = config.text.pieces, config.model.backbone or "bert"
+    size, kind = config.text.pieces, SUBWORDS[config.model.backbone or "bert"]
     if kind == "bert":
         build = lambda path: build_wordpiece(counts(), size, path)
         return cached.get("subwords", size, build, SubwordTokenizer.load)

@@ -18,8 +18,8 @@ from charlm.config import get_config
 from charlm.core.sharding import collectives, make_mesh, state_sharding
 from charlm.families.subword.bert import Bert, BertConfig, BertForMaskedLM
 
-BOTH = pytest.mark.parametrize("family", ["bert", "roberta"])
-PAD = {"bert": 0, "roberta": 1}
+EACH = pytest.mark.parametrize("family", ["bert", "roberta", "roformer"])
+PAD = {"bert": 0, "roberta": 1, "roformer": 0}
 ENCODER = "pooled_encoder"
 NOISE = 2e-6
 
@@ -37,7 +37,7 @@ def assert_close(one, other, atol=NOISE):
 # ---- Padding and batches ----
 
 
-@BOTH
+@EACH
 def test_padding_on_the_right_changes_nothing(family):
     ids = batch(family)
     alone = apply(family, ids, np.ones_like(ids, bool))
@@ -50,7 +50,7 @@ def test_padding_on_the_right_changes_nothing(family):
     assert np.abs(without_mask.logits[:, :8] - alone.logits).max() > 0.01  # the mask is what keeps padding out
 
 
-@BOTH
+@EACH
 def test_what_stands_at_padding_reaches_nothing_else_not_even_by_a_bit(family):
     z = case(family).arrays
     ids, mask = z["ids"], z["mask"]
@@ -79,7 +79,7 @@ def test_padding_on_the_left_changes_nothing_for_roberta_whether_by_ids_or_by_em
     assert_close(apply("roberta", None, mask, embeddings_BLD=rows).logits[:, 4:], alone.logits)
 
 
-@BOTH
+@EACH
 def test_rows_do_not_see_each_other(family):
     ids = batch(family)
     together = apply(family, ids).logits
@@ -95,7 +95,7 @@ def embedded(family, ids):
     return applied(model, method="embed_tokens")(params, ids)
 
 
-@BOTH
+@EACH
 def test_embeddings_in_place_of_ids_give_the_same(family):
     z = case(family).arrays
     by_ids = apply(family, z["ids"], z["mask"])

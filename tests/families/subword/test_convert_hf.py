@@ -26,8 +26,8 @@ from charlm.families.subword.bert import BertConfig
 from charlm.families.subword.conversion import TABLES
 from charlm.families.subword.layout import config_from_dict, config_to_dict
 
-FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
-PREFIX = {"bert": "bert.", "roberta": "roberta.", "gpt2": "transformer."}
+FAMILIES = pytest.mark.parametrize("family", ["bert", "roberta", "roformer", "gpt2"])
+PREFIX = {"bert": "bert.", "roberta": "roberta.", "roformer": "roformer.", "gpt2": "transformer."}
 POOLER = "roberta.pooler.dense."
 
 
@@ -101,6 +101,7 @@ def test_the_model_that_is_exported_is_named():
     }
     assert names["bert", "pretraining"] == ["BertForPreTraining"]
     assert names["roberta", "encoder"] == ["RobertaModel"]
+    assert names["roformer", "sequence_classification"] == ["RoFormerForSequenceClassification"]
     assert names["gpt2", "causal_lm"] == ["GPT2LMHeadModel"]
     xlmr = TABLES["roberta"].to_theirs(BertConfig(), "masked_lm", {"model_type": "xlm-roberta"})
     assert xlmr["architectures"] == ["XLMRobertaForMaskedLM"]
@@ -148,7 +149,7 @@ def test_transformers_loads_what_is_exported_and_computes_the_same(tmp_path, fam
     model, info = getattr(transformers, name).from_pretrained(tmp_path / "back", output_loading_info=True)
     assert not any(info.values()), info
     z = case(family).arrays
-    more = {"token_type_ids": torch.tensor(z["types"])} if family == "bert" else {}
+    more = {"token_type_ids": torch.tensor(z["types"])} if family in ("bert", "roformer") else {}
     with torch.inference_mode():
         output = model(torch.tensor(z["ids"]), attention_mask=torch.tensor(z["mask"]), **more)
     logits = output.prediction_logits if family == "bert" else output.logits
@@ -178,6 +179,7 @@ def renamed(family: str, old: str) -> dict[str, np.ndarray]:
     ("family", "old"),
     [
         ("bert", "gamma and beta"), ("bert", "wrapped"), ("bert", "bare"), ("roberta", "bare"), ("gpt2", "bare"),
+        ("roformer", "bare"),
         ("gpt2", "wrapped"),
     ],
 )  # fmt: skip
@@ -198,6 +200,7 @@ def test_two_names_of_one_tensor_are_refused(tmp_path, capsys):
 ALIASES = {
     "bert": ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
     "roberta": ("lm_head.decoder.bias", "lm_head.bias"),
+    "roformer": ("cls.predictions.decoder.weight", "roformer.embeddings.word_embeddings.weight"),
     "gpt2": ("lm_head.weight", "transformer.wte.weight"),
 }
 
@@ -275,7 +278,7 @@ def test_an_imported_checkpoint_stands_alone(tmp_path, family):
     found = from_pretrained(str(tmp_path / "moved"), dropout=0.0)
     assert (found.family, found.folder.name, found.config.dropout) == (family, "moved", 0.0)
     z = case(family).arrays
-    types = {"types_BL": z["types"]} if family == "bert" else {}
+    types = {"types_BL": z["types"]} if family in ("bert", "roformer") else {}
     logits = applied(found.model)(found.params, z["ids"], z["mask"], **types).logits
     np.testing.assert_allclose(np.asarray(logits)[z["mask"]], z["logits"][z["mask"]], atol=1e-5)
     with pytest.raises(ValueError, match="droput cannot be changed in a "):

@@ -18,7 +18,7 @@ NOISE = 2e-5
 WORDS = ["birds", "unbelievable", "running", "a", "naïve", "tokens", "words"]
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta"])
+@pytest.fixture(scope="module", params=["bert", "roberta", "roformer"])
 def predictor(request):
     return Predictor.from_checkpoint(release(request.param))
 

@@ -1,8 +1,9 @@
-"""Tests `check` of BERT, RoBERTa and GPT-2: all arrays of transformers agree, and small mistakes are detected."""
+"""Tests `check` of BERT, RoBERTa, RoFormer and GPT-2: all arrays of transformers agree, small mistakes are detected."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from charlm.nn import blocks, kernels
 FEW = ("ids", "mask", "types", "hidden_1", "hidden_2", "logits")  # one program
 
 
-@pytest.mark.parametrize(("family", "arrays"), [("bert", 20), ("roberta", 10), ("gpt2", 12)])
+@pytest.mark.parametrize(("family", "arrays"), [("bert", 20), ("roberta", 10), ("roformer", 8), ("gpt2", 12)])
 def test_every_array_is_within_the_tolerance(family, arrays, capsys):
     assert main(["check", f"--family={family}", f"--golden-dir={GOLDENS / family}"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -75,6 +76,21 @@ def offset_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TABLES, "roberta", dataclasses.replace(right, derive=derive))
 
 
+def halves_turned_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = blocks.rotated
+    monkeypatch.setattr(blocks, "rotated", lambda x, base, neighbours: right(x, base, neighbours=False))
+
+
+def turned_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "ROTARY_BASE", 1000.0)
+
+
+def only_queries_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, calls = blocks.rotated, itertools.count()
+    turned = lambda x, base, neighbours: right(x, base, neighbours=neighbours) if next(calls) % 2 == 0 else x
+    monkeypatch.setattr(blocks, "rotated", turned)
+
+
 def other_norm_order(monkeypatch: pytest.MonkeyPatch) -> None:
     for config in (bert.BertConfig, gpt2.GPT2Config):
         right = config.block.fget
@@ -107,6 +123,9 @@ MISTAKES = [
     ("gpt2", query_and_key_swapped),
     ("roberta", offset_zero),
     ("roberta", offset_one),
+    ("roformer", halves_turned_together),
+    ("roformer", turned_faster),
+    ("roformer", only_queries_turned),
 ]
 
 
@@ -116,7 +135,7 @@ def test_a_mistake_in_the_model_fails(family, mistake, monkeypatch):
     assert failed(family) & {"hidden_1", "hidden_2", "logits"}
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "gpt2"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "roformer", "gpt2"])
 def test_without_a_mistake_nothing_fails(family):
     assert failed(family) == set()
 
@@ -127,5 +146,5 @@ def test_a_mistake_in_the_segments_fails():
 
 def test_a_case_of_no_known_model_is_refused():
     whole = case("bert")
-    with pytest.raises(ValueError, match=r"x\.json: config\.model_type is none of bert, roberta, gpt2"):
+    with pytest.raises(ValueError, match=r"x\.json: config\.model_type is none of bert, roberta, roformer, gpt2"):
         hf_golden.outputs(Case("x", {"config": {"model_type": "t5"}}, whole.state, whole.arrays))

@@ -54,6 +54,8 @@ def headed(family, label_head):
             ("gpt2", "lstm"),
             ("gpt2", "mean"),
             ("roberta", "mean"),
+            ("roformer", "perceptron"),
+            ("roformer", "mean"),
         )
     ],
 )

@@ -26,12 +26,14 @@ TEXTS = ["Tokenizing naïve words, unbelievably!", "birds"]
 CASES = [
     ("bert", "masked_lm"),
     ("roberta", "masked_lm"),
+    ("roformer", "masked_lm"),
     ("gpt2", "causal_lm"),
     ("bert", "encoder"),
     ("gpt2", "encoder"),
     ("bert", "token_classification"),
     ("bert", "sequence_classification"),
     ("roberta", "sequence_classification"),
+    ("roformer", "sequence_classification"),
     ("gpt2", "question_answering"),
 ]
 EVERY = pytest.mark.parametrize(("backbone", "head"), CASES)

@@ -23,7 +23,7 @@ from charlm.text.words import get_splitter
 
 NOISE = 2e-5
 TEXTS = ["Tokenizing naïve words, unbelievably!", "", "the birds", "don't größte 今天 x", "birds"]
-BACKBONES = ("bert", "roberta", "gpt2")
+BACKBONES = ("bert", "roberta", "roformer", "gpt2")
 
 
 @functools.cache

@@ -27,15 +27,19 @@ PARTS = {
 SIZES = {"vocab_size": 50, "hidden": 24, "layers": 1, "heads": 2, "ffn": 48, "max_positions": 20, "epsilon": 1e-5}
 BERT = lm.XRayEmbBertConfig(**SIZES, **PARTS)
 ROBERTA = dataclasses.replace(BERT, position_offset=2, pad_id=1, type_vocab=1, pooler=False)
+ROFORMER = dataclasses.replace(BERT, position="rotary", pooler=False)
 GPT2 = lm.XRayEmbGPT2Config(**SIZES, **PARTS)
 S, B, L = 2, 2, 5
 LANGUAGE_MODELS = {
     "bert": (lm.XRayEmbForMaskedLM(BERT), BertForMaskedLM(BERT)),
     "roberta": (lm.XRayEmbForMaskedLM(ROBERTA), BertForMaskedLM(ROBERTA)),
+    "roformer": (lm.XRayEmbForMaskedLM(ROFORMER), BertForMaskedLM(ROFORMER)),
     "gpt2": (lm.XRayEmbForCausalLM(GPT2), GPT2LMHeadModel(GPT2)),
 }
 # A RoBERTa is a BERT whose positions begin later; test_convert_xrayemb_backbone.py compares one with what it was.
-backbones = pytest.mark.parametrize("backbone", ["bert", pytest.param("roberta", marks=pytest.mark.slow), "gpt2"])
+backbones = pytest.mark.parametrize(
+    "backbone", ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("roberta", "roformer")), "gpt2"]
+)
 
 
 @pytest.fixture(scope="module")
