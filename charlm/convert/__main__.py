@@ -1,4 +1,4 @@
-"""Converts weights to and from PyTorch: models of the papers' authors, and BERT, RoBERTa and GPT-2 of transformers.
+"""Converts weights to and from PyTorch: the models of the papers' authors and those of transformers.
 
 python -m charlm.convert import --family=hlm --input=pytorch_model.bin --output=imported
 python -m charlm.convert import --family=bert --input=bert-base-multilingual-cased --output=mbert

@@ -3,9 +3,9 @@
 A mask bool [B, L] is True at real positions of rows that hold one text each. A mask of integers numbers the texts of a
 row: 1 at the positions of the first text, 2 at those of the second, and so on, one after the other, and 0 at padding.
 Attention then stays within a text, and positions are counted from its start, so a text's states are those that it has
-in a row of its own. An integer mask of 0 and 1 thus means the same as a bool one. BERT, RoBERTa, GPT-2 and HLM take
-either kind, and the families on them; CharBERT takes bool alone. Open it when a model should read rows of several texts
-(`charlm.families.unpadded`).
+in a row of its own. An integer mask of 0 and 1 thus means the same as a bool one. BERT, RoBERTa, RoFormer, GPT-2 and
+HLM take either kind, and the families on them; CharBERT takes bool alone. Open it when a model should read rows of
+several texts (`charlm.families.unpadded`).
 """
 
 from __future__ import annotations

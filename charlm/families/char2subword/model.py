@@ -1,4 +1,4 @@
-"""The Char2Subword model: a BERT or RoBERTa that reads words through the module (Aguilar et al., 2021, section 3.3).
+"""The Char2Subword model: a BERT, RoBERTa or RoFormer that reads words through the module (Aguilar et al., 2021, 3.3).
 
 Open it to see how module and transformer are put together. The encoder is unchanged and keeps its parameter names
 `bert`, `head` and `label`; the module's parameters lie beside them in `char2subword`. Only the input vectors differ:

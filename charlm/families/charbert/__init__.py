@@ -1,4 +1,4 @@
-"""CharBERT (Ma et al., COLING 2020): BERT or RoBERTa with a second channel that reads characters.
+"""CharBERT (Ma et al., COLING 2020): BERT, RoBERTa or RoFormer with a second channel that reads characters.
 
 Begin with `model`; `char_inputs` explains what the character channel reads, `objective` the pre-training.
 """

@@ -135,12 +135,10 @@ class CharBertConverter(SubwordConverter):
     def write_theirs(self, model: Model, folder: Path) -> None:
         """Writes the config that the released code reads, the tokenizer, and the characters."""
         check_exportable(model.metadata, model.source)
-        if kind_of_bert(model.metadata["model"]) == "roformer":
-            raise ValueError(f"{model.source} cannot be exported: the released code has no rotary positions")
         config, family = self.target(model.metadata, str(model.source)).config, kind_of(model.metadata["model"])
         released = family.derive({}, {"activation": "gelu"})
         wanted = {name: released[name] for name in ("fusion", "windows", "shared_head_norm")}
-        wanted |= {"char_encoder": "gru", "nlm": True, "channels": "both"}
+        wanted |= {"char_encoder": "gru", "nlm": True, "channels": "both", "position": "absolute"}
         for name, only in wanted.items():
             if getattr(config, name) != only:
                 raise ValueError(

@@ -1,4 +1,4 @@
-"""The CharBERT model: BERT or RoBERTa with a second channel that reads characters (Ma et al., COLING 2020).
+"""The CharBERT model: BERT, RoBERTa or RoFormer with a second channel that reads characters (Ma et al., COLING 2020).
 
 Open it to see where the two channels meet, or to change how characters are read:
 

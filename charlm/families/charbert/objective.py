@@ -166,7 +166,7 @@ class NoisyLanguageModelling(TextObjective):
         return self.model.init(key, inputs, *positions)["params"]
 
     def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
-        """Returns the parameters of a CharBERT, or those of a BERT or RoBERTa with fresh ones for what they lack."""
+        """Returns the parameters of a CharBERT, or those of its backbone with fresh ones for what they lack."""
         backbone = self._backbone or read_backbone(source)
         if backbone is None:
             return self._load_charbert(source, abstract_params)

@@ -1,4 +1,4 @@
-"""The plain arrays that BERT, RoBERTa and GPT-2 read outside of charlm: ids of pieces, and segments if there are any.
+"""The plain arrays that BERT, RoBERTa, RoFormer and GPT-2 read outside of charlm: ids of pieces, and segments if any.
 
 `charlm.export` makes programs of them; other families that read pieces subclass `PieceArrays`. Open it to change what
 such a program reads.

@@ -1,4 +1,4 @@
-"""Counts the floating-point operations of BERT, RoBERTa and GPT-2 in the manner of `charlm.core.flops`.
+"""Counts the floating-point operations of BERT, RoBERTa, RoFormer and GPT-2 in the manner of `charlm.core.flops`.
 
 The families built on a BERT add the operations of their own parts to these. Open it when the layers of a model change,
 so that MFU stays right.

@@ -1,4 +1,4 @@
-"""Compares charlm's BERT, RoBERTa and GPT-2 with golden cases: arrays that transformers computed ("theirs").
+"""Compares charlm's BERT, RoBERTa, RoFormer and GPT-2 with golden cases: arrays that transformers computed ("theirs").
 
 `python -m charlm.convert check` runs it for these families. The module runs our model on the inputs of a case and names
 every array as theirs. There are these passes: the padded batch, with all inner states; ids alone; embeddings in place

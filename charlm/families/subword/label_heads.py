@@ -1,7 +1,7 @@
 """Heads for labels that transformers and CharBERT's code lack: `charlm.convert.heads.READ_BY`.
 
-They are those of XRayEmb's paper (section 4.2), for BERT, RoBERTa and GPT-2, of CharBERT's taggers on features (section
-5.3), and the one over the mean of all positions.
+They are those of XRayEmb's paper (section 4.2), for BERT, RoBERTa, RoFormer and GPT-2, of CharBERT's taggers on
+features (section 5.3), and the one over the mean of all positions.
 
 The families that offer them build their models and tables of names through `varied`. Open it to add such a head: the
 layers are in `charlm.families.labels`, and the names of the heads in `charlm.convert.heads`.

@@ -1,4 +1,4 @@
-"""The models of fine-tuned BERT, RoBERTa and GPT-2: an output layer for labels of sequences, of tokens, or for answers.
+"""The models of fine-tuned BERT, RoBERTa, RoFormer and GPT-2: an output layer for labels or answers.
 
 They compute the same as the models of Hugging Face's transformers, whose weights `charlm.convert` reads and writes;
 those with other heads (`ForLabels.label_head`) have no counterpart there.

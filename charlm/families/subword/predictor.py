@@ -1,4 +1,4 @@
-"""Inference with BERT, RoBERTa and GPT-2: vectors of texts, words for gaps, log-probabilities and continuations.
+"""Inference with BERT, RoBERTa, RoFormer and GPT-2: vectors, words for gaps, log-probabilities, continuations.
 
 `charlm.predict` runs it; CharBERT's and XRayEmb's predictors inherit from it. Open it to change what `encode`,
 `fill_mask`, `score` or `generate` return for these models.

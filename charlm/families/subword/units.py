@@ -1,4 +1,4 @@
-"""How BERT, RoBERTa and GPT-2 read text for fine-tuning: their units are the pieces of their tokenizers.
+"""How BERT, RoBERTa, RoFormer and GPT-2 read text for fine-tuning: their units are the pieces of their tokenizers.
 
 Other families that read pieces subclass `PieceUnits` or `RowUnits`. Open it to see how texts and pairs become rows with
 special tokens.
@@ -176,7 +176,7 @@ class RowUnits(PieceUnits[tuple[int, int], Inputs]):
 
 
 class SubwordUnits(RowUnits[SubwordRows]):
-    """The pieces of BERT, RoBERTa and GPT-2."""
+    """The pieces of BERT, RoBERTa, RoFormer and GPT-2."""
 
     def pack(self, rows: Sequence[Joined], shape: tuple[int, int]) -> SubwordRows:
         """Returns the rows, padded on the right."""

@@ -1,4 +1,4 @@
-"""The models of XRayEmb: BERT, RoBERTa, GPT-2 with a character encoder and generator (Pinter et al., 2021, section 2).
+"""The models of XRayEmb: a BERT or GPT-2 with a character encoder and generator (Pinter et al., 2021, section 2).
 
 Open it to see how backbone, encoder and generator are put together. The backbone is unchanged and keeps its parameter
 names `bert`, `gpt2`, `head` and `label`; beside them are the encoder `xr_enc` and, if there is one, the generator
@@ -27,7 +27,7 @@ from charlm.nn.outputs import TransformerOutput
 
 @dataclasses.dataclass(frozen=True)
 class XRayEmbBertConfig(BertConfig):
-    """Shape of a BERT or RoBERTa and of XRayEmb's encoder and generator.
+    """Shape of a BERT, RoBERTa or RoFormer and of XRayEmb's encoder and generator.
 
     Attributes:
       encoder: shape of XR-Enc; its vectors are as wide as the table of subwords.
@@ -105,11 +105,11 @@ class _XRay(Spelled):
 
 
 class XRayEmbBert(_XRay, SpelledEncoder):
-    """The encoder of BERT or RoBERTa: words and subwords -> contextual states."""
+    """The encoder of BERT, RoBERTa or RoFormer: words and subwords -> contextual states."""
 
 
 class XRayEmbForMaskedLM(_XRay, SpelledMaskedLM):
-    """A BERT or RoBERTa with its prediction head over the table of subwords."""
+    """A BERT, RoBERTa or RoFormer with its prediction head over the table of subwords."""
 
 
 class _OnGPT2(_XRay):

@@ -77,7 +77,7 @@ def prepare_xray(
 
     Raises:
       ValueError: a corpus or vocabulary cannot be read, nothing is held out, or the subwords are of another family
-        than BERT, RoBERTa and GPT-2.
+        than BERT, RoBERTa, RoFormer and GPT-2.
     """
     # Files are read first, so that errors show before encoding and building, which may take hours.
     tokenizer = read_named("text.tokenizer", config.text.tokenizer, SubwordTokenizer.load) or tokenizer_of(source)

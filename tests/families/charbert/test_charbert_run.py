@@ -259,7 +259,7 @@ MORE_VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("variant", [again("reference"), *MORE_VARIANTS])
+@pytest.mark.parametrize("variant", ["roformer", again("reference"), *MORE_VARIANTS])
 def test_variants_train(charbert, variant):
     shape = charbert.config().to_dict()["model"]
     config = load_config_file(f"configs/charbert_base.py:{variant}") if variant else None
@@ -282,6 +282,7 @@ def test_variants_train(charbert, variant):
     assert (float(sums.nlm_labels) > 0) == predicts_words
     assert ("charbert" in before) == (variant != "advbert")
     metadata = run.objective.metadata()
+    assert ("position" not in before.get("charbert", before.get("bert"))["embed"]) == (variant == "roformer")
     assert metadata["family"] == ("bert" if variant == "advbert" else "charbert")
     checkpoints.check_fits(variant, before, converter_of(metadata["family"]).target(metadata, variant).params)
     noised = run.objective.config.data.noise_rate > 0

@@ -163,6 +163,7 @@ def test_a_clean_model_stays_clean_through_their_format(tmp_path, kind):
         {"nlm": False},
         {"char_encoder": "embedding"},
         {"shared_head_norm": True},
+        {"position": "rotary"},
     ],
 )
 def test_our_own_models_are_saved_but_not_exported(tmp_path, changes):

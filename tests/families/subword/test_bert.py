@@ -79,6 +79,14 @@ def test_padding_on_the_left_changes_nothing_for_roberta_whether_by_ids_or_by_em
     assert_close(apply("roberta", None, mask, embeddings_BLD=rows).logits[:, 4:], alone.logits)
 
 
+def test_padding_on_the_left_changes_nothing_for_roformer_whose_scores_know_distances_alone():
+    ids = batch("roformer")
+    padded, mask = np.pad(ids, ((0, 0), (4, 0))), np.arange(12)[None].repeat(3, 0) >= 4
+    alone = apply("roformer", ids).logits
+    assert_close(apply("roformer", padded, mask).logits[:, 4:], alone, atol=1e-5)
+    assert np.abs(apply("roformer", ids[:, ::-1]).logits[:, ::-1] - alone).max() > 0.1  # and their sides
+
+
 @EACH
 def test_rows_do_not_see_each_other(family):
     ids = batch(family)
@@ -148,6 +156,27 @@ def test_inputs_that_do_not_fit_are_refused(arguments, message):
     model, params = ours("bert")
     with pytest.raises(ValueError, match=message):
         jax.eval_shape(lambda: model.apply({"params": params}, **arguments))
+
+
+def test_a_model_with_rotary_positions_has_no_rows_of_them():
+    model, params = ours("roformer")
+    with pytest.raises(ValueError, match="position_ids_BL: a model with rotary positions has no table of them"):
+        jax.eval_shape(lambda: model.apply({"params": params}, IDS, position_ids_BL=IDS))
+    with pytest.raises(ValueError, match="17 positions, but the model has 16; cut the text"):
+        jax.eval_shape(lambda: model.apply({"params": params}, np.ones((2, 17), np.int32)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"position": "relative"}, "bert: position='relative', expected absolute or rotary"),
+        ({"position": "rotary", "hidden": 36}, "expected an even width of heads and no offset, got 3 and 0"),
+        ({"position": "rotary", "position_offset": 2}, "expected an even width of heads and no offset, got 64 and 2"),
+    ],
+)
+def test_positions_that_no_model_has_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        BertConfig(**fields)
 
 
 def test_roberta_has_as_many_positions_as_its_table_beyond_the_offset():
