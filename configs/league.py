@@ -56,6 +56,10 @@ _CLAIMS = (
     "hlm ahead of roformer on all under noise",
     "hlm ahead of roformer+symspell on all under noise",
     "hlm-typos ahead of roformer-typos on all under noise",
+    "characterbert-rotary ahead of roformer on all",
+    "characterbert-rotary ahead of roformer on all under noise",
+    "hlm ahead of characterbert-rotary on all",
+    "hlm ahead of characterbert-rotary on all under noise",
     "bert+symspell ahead of bert on all under noise",
 )
 
@@ -287,6 +291,10 @@ def _systems(
         config, "roformer", title="BERT, rotary positions", config="charbert_base:advbert+roformer", set=(*plain, rows)
     )
     add_system(config, "characterbert", title="CharacterBERT", config="characterbert_base", set=(*spelled, *learning))
+    add_system(
+        config, "characterbert-rotary", title="CharacterBERT, rotary positions", config="characterbert_base",
+        set=(*spelled, *learning, "model.position=rotary"),
+    )  # fmt: skip
     add_system(config, "hlm", title="HLM", config="hlm_base", set=(*words, *learning))
     add_system(
         config, "hlm-released", title="HLM, released wiring", config="hlm_base",

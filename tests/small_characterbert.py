@@ -24,12 +24,12 @@ LENGTH = 24
 
 
 @functools.cache
-def characterbert(head: str = "masked_lm", labels: int = 0) -> Path:
+def characterbert(head: str = "masked_lm", labels: int = 0, position: str = "absolute") -> Path:
     """Returns a checkpoint as training writes them: random weights, and the words that it predicts."""
     config = CharacterBertConfig(
         vocab_size=len(WORDS), hidden=24, layers=1, heads=4, ffn=48, max_positions=POSITIONS, char_hidden=4,
         windows=(1, 3), filters=(6, 10), highways=1, char_slots=14, splitter="rules",
-        pooler=head == SEQUENCE_CLASSIFICATION,
+        pooler=head == SEQUENCE_CLASSIFICATION, position=position,
     )  # fmt: skip
     metadata: dict[str, Any] = {"family": "characterbert", "model": config_to_dict(config), "head": head}
     metadata |= {"labels": labels} if labels else {}

@@ -35,3 +35,12 @@ FFN = count(3072, "feed-forward width")
 CHAR_SLOTS = Key(20, "characters of the longest word; longer ones are cut")
 CHAR_HIDDEN = count(256, "width of a character's embedding")
 WINDOWS = Key((3, 4, 5), "tokens under each convolution")
+
+
+def check_rotary(position: str, hidden: int, heads: int) -> None:
+    """Raises ValueError if a model with rotary positions has heads of an odd width: pairs of columns are turned."""
+    if position == "rotary" and hidden // heads % 2:
+        raise ValueError(
+            f"model.position=rotary turns pairs of columns, but a head has {hidden // heads}: expected an even "
+            f"model.hidden / model.heads, got {hidden} / {heads}"
+        )

@@ -101,6 +101,7 @@ FAMILIES: dict[str, Callable[[], Predictor]] = {
         for name in ("bert", "roberta", "roformer", "gpt2", "charbert")
     },
     "characterbert": lambda: Predictor.from_checkpoint(characterbert()),
+    "characterbert, rotary": lambda: Predictor.from_checkpoint(characterbert(position="rotary")),
     "char2subword": lambda: Predictor.from_checkpoint(spelled("bert")),
     "char2subword, gated": lambda: Predictor.from_checkpoint(spelled("bert", mode="gated")),
     **{

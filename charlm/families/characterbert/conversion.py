@@ -92,8 +92,13 @@ class CharacterBertConverter(SubwordConverter):
             write_json(folder / CONFIG_FILE, theirs)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes their config, and copies the words to predict."""
+        """Writes their config, and copies the words to predict; ValueError for a model with rotary positions."""
         config = self.target(model.metadata, str(model.source)).config
+        if config.position != "absolute":
+            raise ValueError(
+                f"{model.source} cannot be exported: the released code has position='absolute' alone, this model "
+                f"{config.position!r}"
+            )
         theirs = self.layout.to_theirs(config, model.metadata["head"], model.metadata.get("hf_config") or {})
         write_json(folder / CONFIG_FILE, theirs | labels_of(model.metadata))
         _copy_words(model.folder, folder)

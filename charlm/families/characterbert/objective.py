@@ -79,6 +79,8 @@ class MaskedWordLM(MaskedSpelledLM):
     def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
         """Returns the parameters of a CharacterBERT; the output layer is fresh if that model predicts other words."""
         known = from_pretrained(source, family=NAME)
+        if known.config.position != (position := self.model.config.position):
+            raise ValueError(f"model.position={position}, but init_from={source} has {known.config.position} positions")
         words = (known.folder / WORD_VOCAB_FILE) if (known.folder / WORD_VOCAB_FILE).is_file() else None
         same = words is not None and WordVocab.load(words).digest() == self.data.vocab.digest()
         params, own = _merge_pretrained(known, fresh, same)

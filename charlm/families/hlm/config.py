@@ -15,6 +15,7 @@ import ml_collections
 from jax.typing import DTypeLike
 
 from charlm.families.hlm.pieces import piece_table
+from charlm.families.shared_keys import check_rotary
 from charlm.nn.choices import InitializerName, Kernel
 from charlm.nn.pieces import NO_PIECES, PieceTable
 from charlm.nn.transformer import EncoderConfig
@@ -68,11 +69,7 @@ class HLMConfig:
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
             raise ValueError(f"model.hidden={self.hidden} is not a multiple of model.heads={self.heads}")
-        if self.position == "rotary" and self.hidden // self.heads % 2:
-            raise ValueError(
-                f"model.position=rotary turns pairs of columns, but a head has {self.hidden // self.heads}: expected "
-                f"an even model.hidden / model.heads, got {self.hidden} / {self.heads}"
-            )
+        check_rotary(self.position, self.hidden, self.heads)
 
     def encoder(self, layers: int, ffn: int, max_distance: int) -> EncoderConfig:
         """Returns the configuration of one of the three encoders, as inside words: disentangled, without a window."""

@@ -250,6 +250,16 @@ def test_another_one_is_taken_over_but_for_other_words(finished, tmp_path):
     np.testing.assert_array_equal(other["cnn"]["chars"]["embedding"], theirs["cnn"]["chars"]["embedding"])
 
 
+def test_one_with_other_positions_is_not_taken_over(finished):
+    config = finished.config(model__position="rotary")
+    with on_devices(1):
+        run = build(config, finished.run.objective.data)
+    fresh = run.init().params
+    assert fresh["bert"]["embed"].keys() == {"norm", "type"}
+    with pytest.raises(ValueError, match=r"model\.position=rotary, but init_from=.* has absolute positions"):
+        run.objective.load_params(str(finished.workdir), None, fresh)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -258,6 +268,11 @@ def test_another_one_is_taken_over_but_for_other_words(finished, tmp_path):
             {"model__filters": (8,)},
             r"model\.windows=\(1, 3\) and model\.filters=\(8,\) must name equally",
         ),
+        (
+            {"model__position": "rotary", "model__hidden": 18},
+            r"turns pairs of columns, but a head has 9: expected an even",
+        ),
+        ({"model__position": "relative"}, r"model\.position='relative' is not one of absolute, rotary"),
         ({"model__char_slots": 2}, r"model\.char_slots=2 must lie in \[3, 1024\]"),
     ],
 )

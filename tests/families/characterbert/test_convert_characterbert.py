@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from characterbert_equations import CNN, CONFIG
 from safetensors.numpy import load_file, save_file
+from small_characterbert import characterbert
 
 from charlm.convert.__main__ import main
 from charlm.families.characterbert.vocab import WordVocab
@@ -56,6 +57,13 @@ def test_import_and_export_give_the_same_bytes(tmp_path):
     one, two = from_pretrained(ours), from_pretrained(again)
     assert one.config == two.config
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+
+
+def test_a_model_with_rotary_positions_is_kept_but_not_exported(tmp_path):
+    found = from_pretrained(characterbert(position="rotary"))
+    assert found.params["bert"]["embed"].keys() == {"norm", "type"}
+    with pytest.raises(ValueError, match="cannot be exported: the released code has position='absolute' alone, this"):
+        found.save_pretrained(tmp_path / "theirs", format="pytorch")
 
 
 def test_an_encoder_alone_comes_with_its_pooler(tmp_path):
