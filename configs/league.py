@@ -3,18 +3,19 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models and five short tasks: some seven hours of two cores of such a processor; "curves" has the BERT and the HLM of
-"evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the models' base sizes, for
-a pod; "tiny" shows in minutes that all of it works. The folder of data is laid out as the names of files below say:
-text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
+models and five short tasks: some nine hours of two cores of such a processor; "curves" has BERT, with both kinds of
+positions, and HLM of "evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the
+models' base sizes, for a pod; "tiny" shows in minutes that all of it works. The folder of data is laid out as the names
+of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below
 (85 million). So HLM has fewer layers than the paper's, since it has encoders inside and between words, and
-CharacterBERT fewer than its own, since it has a CNN and highways. CharBERT, Char2Subword and XRayEmb add their parts to
-the same BERT. They see a quarter of the words again, and so does "bert-longer", the BERT that they are to be compared
-with. Learning rates are ours, one for all that start from nothing and one for all that go on, but Char2Subword: its
-module, which learns alone, has higher ones, and is computed in float32.
+CharacterBERT fewer than its own, since it has a CNN and highways. HLM has relative positions, so BERT and CharacterBERT
+are there with rotary ones, too: what characters do is then told apart from what positions do. CharBERT, Char2Subword
+and XRayEmb add their parts to the same BERT. They see a quarter of the words again, and so does "bert-longer", the BERT
+that they are to be compared with. Learning rates are ours, one for all that start from nothing and one for all that go
+on, but Char2Subword: its module, which learns alone, has higher ones, and is computed in float32.
 """
 
 import ml_collections
@@ -201,20 +202,22 @@ def evening(config: ml_collections.ConfigDict) -> None:
 
 
 def curves(config: ml_collections.ConfigDict) -> None:
-    """The BERT and the HLM of "evening" on several shares of its words: where HLM earns its cost."""
+    """The HLM of "evening", and BERT with both kinds of positions, on several shares of its words."""
     evening(config)
     config.title = "Curves of BERT and HLM"
-    for name in set(config.systems) - {"bert", "hlm"}:
+    read = ("bert", "roformer", "hlm")
+    for name in set(config.systems) - {*read}:
         del config.systems[name]
     for task in set(config.tasks) - {"pos", "emotions"}:
         del config.tasks[task]
     # From [CLS], which pre-training never used, HLM learns next to nothing of texts.
     config.tasks["emotions"]["set"] = (*config.tasks["emotions"]["set"], *_MEAN)
     for name, share in (("eighth", 0.125), ("quarter", 0.25), ("half", 0.5)):
-        for system in ("bert", "hlm"):
+        for system in read:
             _on_share(config, system, f"{system}-{name}", share)
     config.claims = tuple(
-        f"hlm{at} ahead of bert{at} on {task}{noise}"
+        f"hlm{at} ahead of {rival}{at} on {task}{noise}"
+        for rival in ("bert", "roformer")
         for task in ("pos", "emotions")
         for at in ("-eighth", "-quarter", "-half", "")
         for noise in ("", " under noise")
