@@ -243,7 +243,8 @@ def test_a_start_may_not_change_below_what_came_of_it(tmp_path):
 def test_curves_have_one_system_each_on_several_shares():
     config = load_config_file(f"{CARRIED / 'league.py'}:curves")
     set_key(config, "data.folder=data")
-    names = [[f"{system}{share}" for share in ("-eighth", "-quarter", "-half", "")] for system in ("bert", "hlm")]
+    shares = ("-eighth", "-quarter", "-half", "")
+    names = [[f"{system}{share}" for share in shares] for system in ("bert", "hlm", "roformer")]
     assert budgets_of(resolved(config)) == names
 
 
