@@ -88,6 +88,12 @@ def _output_is_apart() -> bool:
 
 def main(config: ml_collections.ConfigDict) -> None:
     """Pre-trains or fine-tunes as the config says."""
+    # Several processes leave SIGTERM to JAX, which lets them agree on a step to stop after.
+    with contextlib.nullcontext() if _MULTIHOST.value else terminable():
+        _run(config)
+
+
+def _run(config: ml_collections.ConfigDict) -> None:
     workdir = _WORKDIR.value
     if workdir is None:
         workdir = _default_workdir()
@@ -107,9 +113,7 @@ def main(config: ml_collections.ConfigDict) -> None:
         hosts.start(*manual)
     elif manual != (None, None, None):
         raise ValueError("--coordinator, --processes and --process belong to --multihost")
-    # Several processes leave SIGTERM to JAX, which lets them agree on a step to stop after.
-    terminating = terminable() if hosts.alone() else contextlib.nullcontext()
-    with hosts.ending_together(), left_signals() as left, terminating:
+    with hosts.ending_together(), left_signals() as left:
         program = fine_tune if is_fine_tuning(config) else pretrain
         with mirrored_by_all(workdir) as folder:
             finished = program(config, folder, profile=_PROFILE.value, skip_damaged=_SKIP_DAMAGED.value)

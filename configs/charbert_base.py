@@ -20,7 +20,8 @@ def get_config(variant: str = "") -> ml_collections.ConfigDict:
     Raises:
       ValueError: when there is no such variant, or one of them would undo another.
     """
-    return apply_variants(defaults("charbert"), variant, VARIANTS, "configs/charbert_base.py")
+    backbones = (("roberta", "roformer"),)
+    return apply_variants(defaults("charbert"), variant, VARIANTS, "configs/charbert_base.py", one_of=backbones)
 
 
 def tiny(config: ml_collections.ConfigDict) -> None:
@@ -56,7 +57,7 @@ def roberta(config: ml_collections.ConfigDict) -> None:
 
 
 def roformer(config: ml_collections.ConfigDict) -> None:
-    """Uses RoFormer, which learns from fewer words than BERT which words stand beside each other."""
+    """Uses RoFormer, a BERT whose attention knows distances in place of a table of positions."""
     config.model.backbone = "roformer"
 
 

@@ -59,8 +59,8 @@ KEYS: dict[str, Key] = {
     "seed": SEED.but(meaning="{} initialisation, dropout, shuffling, noise and masking, each through its own stream"),
     "resume": Key("", "workdir of an earlier run whose whole state (step and data position too) starts this one"),
     "init_from": INIT_FROM.but(
-        meaning="checkpoint from which only the parameters are taken; for families that build on a BERT, RoBERTa or "
-        "GPT-2 also one of those"),
+        meaning="checkpoint from which only the parameters are taken; for families that build on a BERT, RoBERTa, "
+        "RoFormer or GPT-2 also one of those"),
     "text.splitter": Key("spacy",
         'how text becomes words: one of SPLITTERS of charlm.text.words; "spacy": HLM, section 3.5', SPLITTERS),
     "text.language": Key("en", "language code of the spacy splitter's blank pipeline"),

@@ -169,6 +169,26 @@ def import_state(
     return traverse_util.unflatten_dict(flat, sep="/")
 
 
+def check_constants(
+    constants: Mapping[str, np.ndarray], state: Mapping[str, Tensor] | Mapping[str, np.ndarray], where: str
+) -> None:
+    """Checks that tensors of a state dict that are no parameters are what our model computes in their place.
+
+    Args:
+      constants: what our model computes, by name; a state dict may lack them.
+
+    Raises:
+      ValueError: naming the first one with another shape, or with values that differ by more than bfloat16 rounds.
+    """
+    for name in constants.keys() & state.keys():
+        ours, theirs = constants[name], np.asarray(state[name], np.float32)
+        if theirs.shape != ours.shape:
+            raise ValueError(f"{where}: the constant {name} is {theirs.shape}, expected {ours.shape}")
+        if not np.allclose(theirs, ours, rtol=2.0**-7, atol=2.0**-7):
+            apart = float(np.abs(theirs - ours).max())
+            raise ValueError(f"{where}: the constant {name} is not what our model computes: up to {apart:.2g} apart")
+
+
 def export_state(table: Mapping[str, Entry], leave: Sequence[Leave], params: Params) -> dict[str, np.ndarray]:
     """Returns their state dict, float32 and contiguous, from our parameters; includes the aliases in `leave`."""
     flat = traverse_util.flatten_dict(params, sep="/")

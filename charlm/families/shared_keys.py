@@ -8,7 +8,7 @@ in `charlm.config.pretraining`.
 from __future__ import annotations
 
 from charlm.core.keys import Key, amount, count, natural, whole_share
-from charlm.nn.choices import ACTIVATIONS
+from charlm.nn.choices import ACTIVATIONS, POSITIONS
 
 # Text
 TOKENIZER = Key("", "folder or file of the subwords; empty: those of init_from, else built from the corpora")
@@ -28,6 +28,7 @@ BUCKET_ROWS = Key((), "distinct words per bucket, of a part of a micro-batch; em
 BACKBONE = Key("", "the kind of the transformer", ("", "bert", "roberta", "roformer"))
 VOCAB_SIZE = natural(0, "rows of the table of subwords; 0: those of init_from, else as many as there are subwords")
 MAX_POSITIONS = natural(0, "rows of the position table")
+POSITION = Key("absolute", '"rotary" (Su et al., 2021): no table of positions, attention knows distances', POSITIONS)
 ACTIVATION = Key("", '"gelu" (exact), "gelu_new" (by tanh) or "relu"', ("", *ACTIVATIONS))
 EPSILON = amount(0.0, "of every LayerNorm")
 LAYERS = count(12, "transformer layers")
@@ -37,10 +38,14 @@ CHAR_HIDDEN = count(256, "width of a character's embedding")
 WINDOWS = Key((3, 4, 5), "tokens under each convolution")
 
 
-def check_rotary(position: str, hidden: int, heads: int) -> None:
-    """Raises ValueError if a model with rotary positions has heads of an odd width: pairs of columns are turned."""
-    if position == "rotary" and hidden // heads % 2:
+def check_even_heads(said: str, hidden: int, heads: int) -> None:
+    """Raises ValueError if heads have an odd width, which rotary positions cannot have: they turn pairs of columns.
+
+    Args:
+      said: the setting that makes positions rotary, such as "model.position=rotary".
+    """
+    if hidden // heads % 2:
         raise ValueError(
-            f"model.position=rotary turns pairs of columns, but a head has {hidden // heads}: expected an even "
-            f"model.hidden / model.heads, got {hidden} / {heads}"
+            f"{said} turns pairs of columns, but a head has {hidden // heads}: expected an even model.hidden / "
+            f"model.heads, got {hidden} / {heads}"
         )

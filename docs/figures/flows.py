@@ -16,7 +16,7 @@ INK, PAPER, SOFT, LINE = "#24292f", "#ffffff", "#57606a", "#8c959f"
 FILLS = {  # kind of box: ground, edge
     "array": ("#f6f8fa", "#8c959f"),  # what is read, handed on or written
     "learned": ("#e3f3ed", "#0b6e4f"),  # parameters of the system
-    "given": ("#fbe9dd", "#b7591b"),  # parameters of the BERT, RoBERTa or GPT-2 that it starts from
+    "given": ("#fbe9dd", "#b7591b"),  # parameters of the BERT or GPT-2 that it starts from
     "loss": ("#fff8d6", "#9a6700"),
 }
 LEGEND = {
@@ -194,7 +194,7 @@ FLOWS = {
             "embedding": loss(4, 0, "like the maximum of", "its subwords' rows"),
             "ids": array(0, 1, "the other subwords", "ids_SBL", "[S, B, L]"),
             "mix": array(1, 1, "rows or vectors", "[N, L, D]"),
-            "lm": given(2, 1, "BERT, RoBERTa", "or GPT-2"),
+            "lm": given(2, 1, "a BERT", "or GPT-2"),
             "states": array(3, 1, "context", "[N, L, D]"),
             "language": loss(4, 1, "masked or next", "subword"),
             "dec": learned(3, 2, "XR-Dec", "2 LSTM layers"),

@@ -192,6 +192,10 @@ BAD_CHARBERT = [
     ),
     ({"model.char_encoder": "embedding"}, "model.char_hidden=256, but model.char_encoder=embedding needs half of"),
     ({"data.noised_budget": -1}, "data.noised_budget=-1 must not be negative"),
+    (
+        {"model.backbone": "roformer", "model.hidden": 60},
+        "model.backbone=roformer turns pairs of columns, but a head has 5: expected an even model.hidden / model.heads",
+    ),
 ]
 
 
@@ -216,6 +220,10 @@ BAD_XRAYEMB = [
         "masked for model.backbone=gpt2: set --config.policy.gene",
     ),
     ({"text.pieces": 200}, "text.pieces=200 must be at least 300: bytes and special ones have 261"),
+    (
+        {"model.backbone": "roformer", "model.hidden": 60},
+        "model.backbone=roformer turns pairs of columns, but a head has",
+    ),
 ]
 
 

@@ -22,10 +22,11 @@ from charlm.families.shared_keys import (
     MASK_RATE,
     MAX_LENGTH,
     MAX_POSITIONS,
+    POSITION,
     WINDOWS,
-    check_rotary,
+    check_even_heads,
 )
-from charlm.nn.choices import ACTIVATIONS, POSITIONS
+from charlm.nn.choices import ACTIVATIONS
 
 MEASURED = ("data.bucket_slots", "data.bucket_rows")
 # A resumed run may change this path, since it compares the contents of the word lists.
@@ -49,8 +50,7 @@ KEYS: dict[str, Key] = {
     "model.layers": LAYERS,
     "model.ffn": FFN,
     "model.max_positions": MAX_POSITIONS.but(512, least=1),
-    "model.position": Key("absolute",
-        '"absolute" as released; "rotary" (Su et al., 2021): no table of them, attention knows distances', POSITIONS),
+    "model.position": POSITION.but(meaning='"absolute" as released; {}'),
     "model.activation": ACTIVATION.but("gelu", choices=ACTIVATIONS),
     "model.epsilon": EPSILON.but(1e-12),
 }  # fmt: skip
@@ -74,7 +74,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(
             f"data.max_length={data.max_length} must lie in [8, {model.max_positions}], model.max_positions"
         )
-    check_rotary(model.position, model.hidden, model.heads)
+    if model.position == "rotary":
+        check_even_heads("model.position=rotary", model.hidden, model.heads)
     if not model.windows or len(model.windows) != len(model.filters) or min(*model.windows, *model.filters) < 1:
         raise ValueError(
             f"model.windows={model.windows} and model.filters={model.filters} must name equally many positive numbers"

@@ -137,8 +137,8 @@ class CharBertConverter(SubwordConverter):
         check_exportable(model.metadata, model.source)
         config, family = self.target(model.metadata, str(model.source)).config, kind_of(model.metadata["model"])
         released = family.derive({}, {"activation": "gelu"})
-        wanted = {name: released[name] for name in ("fusion", "windows", "shared_head_norm")}
-        wanted |= {"char_encoder": "gru", "nlm": True, "channels": "both", "position": "absolute"}
+        wanted = {"position": "absolute"} | {n: released[n] for n in ("fusion", "windows", "shared_head_norm")}
+        wanted |= {"char_encoder": "gru", "nlm": True, "channels": "both"}
         for name, only in wanted.items():
             if getattr(config, name) != only:
                 raise ValueError(

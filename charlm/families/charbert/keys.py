@@ -28,6 +28,7 @@ from charlm.families.shared_keys import (
     TOKENIZER,
     VOCAB_SIZE,
     WINDOWS,
+    check_even_heads,
 )
 
 MEASURED = (
@@ -96,6 +97,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
         raise ValueError(
             f"text.pieces={text.pieces}, text.chars={text.chars}, text.terms={text.terms} must be at least 10, 3 and 2"
         )
+    if model.backbone == "roformer":
+        check_even_heads("model.backbone=roformer", model.hidden, model.heads)
     if data.chars_per_piece < 2:
         raise ValueError(f"data.chars_per_piece={data.chars_per_piece} must be at least 2: a character and a gap")
     if not model.char_channel and not model.nlm:

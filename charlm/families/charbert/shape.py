@@ -108,6 +108,10 @@ def resolve(
     model = config.model
     if stored is not None:
         found = stored
+        if model.backbone not in ("", found["backbone"]):
+            raise ValueError(
+                f"model.backbone={model.backbone}, but init_from={config.init_from} has {found['backbone']}"
+            )
     elif backbone is None:
         kind = model.backbone or "bert"
         found = {"backbone": kind, "vocab_size": data.tokenizer.size, "activation": "gelu"}

@@ -15,7 +15,7 @@ import ml_collections
 from jax.typing import DTypeLike
 
 from charlm.families.hlm.pieces import piece_table
-from charlm.families.shared_keys import check_rotary
+from charlm.families.shared_keys import check_even_heads
 from charlm.nn.choices import InitializerName, Kernel
 from charlm.nn.pieces import NO_PIECES, PieceTable
 from charlm.nn.transformer import EncoderConfig
@@ -69,7 +69,8 @@ class HLMConfig:
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
             raise ValueError(f"model.hidden={self.hidden} is not a multiple of model.heads={self.heads}")
-        check_rotary(self.position, self.hidden, self.heads)
+        if self.position == "rotary":
+            check_even_heads("model.position=rotary", self.hidden, self.heads)
 
     def encoder(self, layers: int, ffn: int, max_distance: int) -> EncoderConfig:
         """Returns the configuration of one of the three encoders, as inside words: disentangled, without a window."""

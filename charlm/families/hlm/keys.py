@@ -8,7 +8,7 @@ from __future__ import annotations
 import ml_collections
 
 from charlm.core.keys import Key, amount, count, natural, share, whole_share
-from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, TOKENIZER, VOCAB_SIZE
+from charlm.families.shared_keys import BUCKET_SLOTS, CHAR_SLOTS, CHAR_VOCAB, MASK_RATE, POSITION, TOKENIZER, VOCAB_SIZE
 from charlm.text.noise.mixture import Mixture
 
 MEASURED = ("data.bucket_slots", "data.bucket_words", "data.bucket_masked", "data.bucket_labels")
@@ -67,9 +67,9 @@ KEYS: dict[str, Key] = {
     "model.word_residual": Key(False, "add r_i to w_i (appendix A.3)"),
     "model.head_transform": Key(True,
         "fully connected layer (Linear, GELU, LayerNorm) before the softmax (section 3.3)"),
-    "model.position": Key("disentangled",
+    "model.position": POSITION.but("disentangled",
         'positions between words: "disentangled" (section 3.5), or "rotary" (Su et al., 2021), for fused kernels',
-        ("disentangled", "rotary")),
+        choices=("disentangled", "rotary")),
     "model.rotary_base": amount(10_000.0, '"rotary": the slowest angle turns once in about 2 pi times so many words'),
     "model.norm_position": Key("post",
         '"post": a norm after each residual sum (the paper); "pre": before each sublayer, and one at the end',

@@ -80,7 +80,7 @@ class BertConfig:
         if self.position == "rotary" and (self.position_offset or self.hidden // self.heads % 2):
             raise ValueError(
                 f"bert: position='rotary' turns pairs of columns and has no table: expected an even width of heads and "
-                f"no offset, got {self.hidden // self.heads} and {self.position_offset}"
+                f"no position_offset, got {self.hidden=} / {self.heads=} and {self.position_offset}"
             )
         if self.position_offset and not 0 <= self.pad_id < self.max_positions:
             raise ValueError(f"bert: pad_id={self.pad_id} has no row in a table of {self.max_positions} positions")

@@ -17,7 +17,7 @@ import flax.linen as nn
 from charlm.convert.files import Tensor, find_state, open_state
 from charlm.convert.heads import ENCODER
 from charlm.convert.model import Converter, Model, Names, Target
-from charlm.convert.rules import describe, group, import_state, matches_any, names_any
+from charlm.convert.rules import check_constants, describe, group, import_state, matches_any, names_any
 from charlm.core.durable import write_json
 from charlm.core.reading import read_object
 from charlm.core.types import Json, JsonObject, ModelConfig, Params
@@ -114,8 +114,9 @@ class SubwordConverter(Converter):
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
         if sign := self.layout.heads[head].labels:
             metadata["labels"] = (*state[sign].shape, 0)[0]
-        table = self.target(metadata, str(file)).table
+        table, constants = (target := self.target(metadata, str(file))).table, target.constants
         left = state.keys() - table.keys()
+        check_constants(constants, state, str(file))
         params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
         self.report_left(left, head)
         self.check_tokenizer(file.parent, config.vocab_size)

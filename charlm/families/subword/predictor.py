@@ -60,7 +60,7 @@ HEAD_POSITIONS = 2048  # most positions whose logits are in memory at once: 400 
 
 
 class SubwordPredictor(Predictor):
-    """A BERT, RoBERTa or GPT-2 with its tokenizer, ready for inference.
+    """A BERT, RoBERTa, RoFormer or GPT-2 with its tokenizer, ready for inference.
 
     `fill_mask` ranks the pieces of the vocabulary by the softmax over all of it; a piece that continues a word is
     written "##ing" in every family. "[MASK:5]" allows only words of five characters. For a known word, the gap gets as

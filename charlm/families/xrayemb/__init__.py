@@ -1,4 +1,4 @@
-"""XRayEmb (Pinter et al., 2021): a BERT, RoBERTa or GPT-2 with an added encoder and generator of words.
+"""XRayEmb (Pinter et al., 2021): a BERT, RoBERTa, RoFormer or GPT-2 with an added encoder and generator of words.
 
 Begin with `encoder` and `decoder`, its two parts, and with `policies`, which select the words that they read;
 `objective` is the second pre-training.
@@ -45,7 +45,7 @@ FAMILY = Family(
         "char_vocab": ImportOption("XRayEmb's chars.txt (default: the one beside the tensors)"),
         "heads": ImportOption("attention heads; default: those of the released code", default=0),
         "backbone": ImportOption(
-            "xrayemb: the BERT, RoBERTa or GPT-2 that the released code's tensors go on",
+            "xrayemb: the BERT, RoBERTa, RoFormer or GPT-2 that the released code's tensors go on",
             chooses=True,
             foreign="it is what the tensors of XRayEmb go on",
         ),
@@ -53,7 +53,7 @@ FAMILY = Family(
     exports={
         "backbone_only": ExportForm(
             f"{_HERE}.export:export_backbone",
-            "its BERT, RoBERTa or GPT-2 alone, which reads no characters, for transformers and import",
+            "its BERT, RoBERTa, RoFormer or GPT-2 alone, which reads no characters, for transformers and import",
         )
     },
 )

@@ -1,4 +1,4 @@
-"""Exports the backbone of an XRayEmb alone: a BERT, RoBERTa or GPT-2 for transformers, after second pre-training.
+"""Exports the backbone of an XRayEmb alone for transformers, a BERT for instance, after second pre-training.
 
 `python -m charlm.convert export --backbone-only` calls it; open it to change what is exported. This is the paper's
 Scaffolding setup (Pinter et al., 2021, section 4.2): characters are read in second pre-training only, and afterwards

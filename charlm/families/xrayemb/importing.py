@@ -1,4 +1,4 @@
-"""Imports an XRayEmb from XR-Enc and XR-Dec of the released code and a BERT, RoBERTa or GPT-2 as their backbone.
+"""Imports an XRayEmb from XR-Enc and XR-Dec of the released code and a model such as a BERT as their backbone.
 
 `conversion` calls it for files of the released code. Open it when such a file is refused. The released code saves only
 tensors. They do not tell which backbone they were trained with, nor which characters they know, so both are given by

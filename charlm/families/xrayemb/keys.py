@@ -32,6 +32,7 @@ from charlm.families.shared_keys import (
     PIECES,
     TOKENIZER,
     VOCAB_SIZE,
+    check_even_heads,
 )
 from charlm.families.subword.kinds import SUBWORDS
 from charlm.families.xrayemb.policies import get_policy
@@ -158,6 +159,8 @@ def validate(config: ml_collections.ConfigDict) -> None:
     if not any(weights.values()):
         raise ValueError(f"{', '.join(weights)} are all 0; expected one of them to be more")
     check_generate(config, model.backbone)
+    if model.backbone == "roformer":
+        check_even_heads("model.backbone=roformer", model.hidden, model.heads)
     for name in ("learn", "infer"):
         try:
             get_policy(config.policy[name])

@@ -58,7 +58,7 @@ class XRayWords:
     """Finds words in the pieces of one tokenizer, and their text.
 
     Args:
-      tokenizer: the tokenizer of a BERT, RoBERTa or GPT-2.
+      tokenizer: the tokenizer of the backbone.
       compat_bytes: True: byte-level pieces are read by their glyphs, as in the released code, so that é is the two
         characters Ã©; False: they are decoded to text.
     """

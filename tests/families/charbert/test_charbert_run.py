@@ -411,6 +411,12 @@ def test_a_charbert_says_its_own_shape(charbert):
     assert run.objective.model.config == charbert.run.objective.model.config
 
 
+def test_a_charbert_on_another_backbone_says_so(charbert):
+    config = charbert.config(init_from=str(charbert.workdir), model__backbone="roformer")
+    with on_devices(1), pytest.raises(ValueError, match=r"model\.backbone=roformer, but init_from=.* has bert$"):
+        build(config, charbert.data)
+
+
 def test_a_charbert_with_other_fusions_says_what_to_set(charbert, monkeypatch):
     config = charbert.config(init_from=str(charbert.workdir))
     check_fusion(config)

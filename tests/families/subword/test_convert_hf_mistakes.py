@@ -41,6 +41,22 @@ def nothing_was_written(folder: Path) -> bool:
         ("bert", {"vocab_size": 62}, r"word_embeddings.weight is \(61, 24\), expected \(62, 24\)"),
         ("gpt2", {"n_layer": 3}, r"missing transformer\.h\.2\.attn\.c_attn\.bias"),
         ("roberta", {"num_hidden_layers": 1}, r"unexpected roberta\.encoder\.layer\.1\.attention"),
+        (
+            "roformer",
+            {"rotary_value": True},
+            "rotary_value=True cannot be imported, only False: our layers turn queries",
+        ),
+        ("roformer", {"embedding_size": 12}, "embedding_size=12 cannot be imported, only 24, the hidden_size"),
+        (
+            "roformer",
+            {"num_attention_heads": 8},
+            "expected an even width of heads .* got self.hidden=24 / self.heads=8",
+        ),
+        (
+            "roformer",
+            {"max_position_embeddings": 8},
+            r"the constant roformer\.encoder\.embed_positions\.weight is \(16, 6\), expected \(8, 6\)",
+        ),
         ("bert", {"model_type": "gpt2"}, "model_type='gpt2' is not a model of the family bert; see --family"),
     ],
 )
@@ -49,6 +65,20 @@ def test_a_config_that_does_not_fit_is_refused(tmp_path, capsys, family, config,
     line = failure(capsys, bring(family, release, tmp_path / "ours"))
     assert re.search(message, line)
     assert nothing_was_written(tmp_path)
+
+
+def test_other_angles_than_ours_are_refused_but_rounded_ones_are_not(tmp_path, capsys):
+    release, state = write_release(tmp_path / "release", "roformer"), dict(case("roformer").state)
+    name = "roformer.encoder.embed_positions.weight"
+    rewrite(release, state | {name: state[name].astype(np.float16)})
+    assert bring("roformer", release, tmp_path / "rounded") == 0
+    rewrite(release, state | {name: np.roll(state[name], 1, axis=0)})
+    capsys.readouterr()
+    line = failure(capsys, bring("roformer", release, tmp_path / "ours"))
+    assert re.search(rf"the constant {name} is not what our model computes: up to 1\.\d+ apart", line)
+    assert not (tmp_path / "ours").exists()
+    rewrite(release, {key: value for key, value in state.items() if key != name})
+    assert bring("roformer", release, tmp_path / "without") == 0
 
 
 def test_another_family_is_told_by_its_tensors_where_the_config_is_silent(tmp_path, capsys):
