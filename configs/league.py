@@ -59,8 +59,10 @@ _CLAIMS = (
     "hlm-typos ahead of roformer-typos on all under noise",
     "characterbert-rotary ahead of roformer on all",
     "characterbert-rotary ahead of roformer on all under noise",
+    "characterbert-rotary-typos ahead of roformer-typos on all under noise",
     "hlm ahead of characterbert-rotary on all",
     "hlm ahead of characterbert-rotary on all under noise",
+    "hlm-typos ahead of characterbert-rotary-typos on all under noise",
     "bert+symspell ahead of bert on all under noise",
 )
 
@@ -323,9 +325,9 @@ def _systems(
         config, "char2subword-full", title="Char2Subword, full mode", same="char2subword", tune=("model.mode=full",)
     )
     typos = ("data.noise=" + ",".join(_TYPOS), "data.noise_share=0.5")
-    add_system(config, "bert-typos", title="BERT, tuned on typos", same="bert", tune=typos)
-    add_system(config, "roformer-typos", title="BERT, rotary positions, tuned on typos", same="roformer", tune=typos)
-    add_system(config, "hlm-typos", title="HLM, tuned on typos", same="hlm", tune=typos)
+    for name in ("bert", "roformer", "characterbert-rotary", "hlm"):
+        title = f"{config.systems[name].title}, tuned on typos"
+        add_system(config, f"{name}-typos", title=title, same=name, tune=typos)
     for name in ("bert", "roformer"):
         title = f"{config.systems[name].title} behind SymSpell"
         add_system(config, f"{name}+symspell", title=title, behind=name, defence="symspell")
