@@ -114,10 +114,10 @@ class SubwordConverter(Converter):
         metadata = {"family": self.name, "model": config_to_dict(config), "head": head, "hf_config": theirs}
         if sign := self.layout.heads[head].labels:
             metadata["labels"] = (*state[sign].shape, 0)[0]
-        table, constants = (target := self.target(metadata, str(file))).table, target.constants
-        left = state.keys() - table.keys()
-        check_constants(constants, state, str(file))
-        params = import_state(table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
+        target = self.target(metadata, str(file))
+        left = state.keys() - target.table.keys()
+        check_constants(target.constants, state, str(file))
+        params = import_state(target.table, leave, state, f"{file} (sizes from {CONFIG_FILE})")
         self.report_left(left, head)
         self.check_tokenizer(file.parent, config.vocab_size)
         return Model(params, metadata, file.parent, file)
