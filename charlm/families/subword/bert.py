@@ -41,7 +41,7 @@ class BertConfig:
         offset is pad_id + 1 = 2).
       pad_id: the id of padding; used only with a position offset.
       position: "absolute": a table of positions is added to the tokens; "rotary": there is none, and the layers turn
-        queries and keys by their positions (RoFormer, section 3.2).
+        queries and keys by their positions (Su et al., 2021, section 3.2).
       pooler: whether there is a tanh layer over the first position.
       dtype: the type of matmul inputs and states.
     """

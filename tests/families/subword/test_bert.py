@@ -170,8 +170,14 @@ def test_a_model_with_rotary_positions_has_no_rows_of_them():
     ("fields", "message"),
     [
         ({"position": "relative"}, "bert: position='relative', expected absolute or rotary"),
-        ({"position": "rotary", "hidden": 36}, "expected an even width of heads and no offset, got 3 and 0"),
-        ({"position": "rotary", "position_offset": 2}, "expected an even width of heads and no offset, got 64 and 2"),
+        (
+            {"position": "rotary", "hidden": 36},
+            "even width of heads and no position_offset, got self.hidden=36 / self.heads=12 and 0",
+        ),
+        (
+            {"position": "rotary", "position_offset": 2},
+            "even width of heads and no position_offset, got .*=768 / self.heads=12 and 2",
+        ),
     ],
 )
 def test_positions_that_no_model_has_are_refused(fields, message):

@@ -198,7 +198,10 @@ def test_a_backbone_with_labels_is_refused(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("charlm.families.xrayemb.importing.from_pretrained", lambda path: behind)
     capsys.readouterr()
     line = error(capsys, "import", f"--input={file}", "--backbone=labels", f"--output={tmp_path / 'ours'}")
-    assert "--backbone=labels is a bert with the head sequence_classification; expected bert, roberta, gpt2" in line
+    assert (
+        "--backbone=labels is a bert with the head sequence_classification; expected bert, roberta, roformer, gpt2"
+        in line
+    )
 
 
 @pytest.fixture(scope="module")
