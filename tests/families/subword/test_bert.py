@@ -172,11 +172,11 @@ def test_a_model_with_rotary_positions_has_no_rows_of_them():
         ({"position": "relative"}, "bert: position='relative', expected absolute or rotary"),
         (
             {"position": "rotary", "hidden": 36},
-            "even width of heads and no position_offset, got self.hidden=36 / self.heads=12 and 0",
+            "an even width of heads .* got self.hidden=36 / self.heads=12 and 0",
         ),
         (
             {"position": "rotary", "position_offset": 2},
-            "even width of heads and no position_offset, got .*=768 / self.heads=12 and 2",
+            "no position_offset, got .*=768 / self.heads=12 and 2",
         ),
     ],
 )
