@@ -321,6 +321,12 @@ def _systems(
         config, "xrayemb", title="XRayEmb", config="xrayemb_base", start="bert", share=0.25,
         set=(*later, *spelling, rows),
     )  # fmt: skip
+    _other_uses(config)
+    config.claims = _CLAIMS
+
+
+def _other_uses(config: ml_collections.ConfigDict) -> None:
+    """Adds systems that share a pre-trained model and differ in how it is tuned, or in what corrects its input."""
     add_system(
         config, "char2subword-full", title="Char2Subword, full mode", same="char2subword", tune=("model.mode=full",)
     )
@@ -331,7 +337,6 @@ def _systems(
     for name in ("bert", "roformer"):
         title = f"{config.systems[name].title} behind SymSpell"
         add_system(config, f"{name}+symspell", title=title, behind=name, defence="symspell")
-    config.claims = _CLAIMS
 
 
 def _tasks(config: ml_collections.ConfigDict, tuning: tuple[str, ...], epochs: int, **of_task: int) -> None:
