@@ -66,6 +66,22 @@ _CLAIMS = (
     "bert+symspell ahead of bert on all under noise",
 )
 
+_ROTARY_CLAIMS = (  # of a BERT that has learned context: what the papers claim, and whether to build on it pays
+    "bert-longer-rotary ahead of roformer on all",
+    "charbert-rotary ahead of bert-longer-rotary on all under charbert",
+    "charbert-rotary ahead of bert-longer-rotary on all",
+    "charbert-rotary ahead of bert-longer-rotary on all under noise",
+    "char2subword-rotary ahead of bert-longer-rotary on all under char2subword",
+    "char2subword-rotary ahead of bert-longer-rotary on all",
+    "char2subword-rotary ahead of bert-longer-rotary on all under noise",
+    "xrayemb-rotary ahead of bert-longer-rotary on coinages",
+    "xrayemb-rotary ahead of bert-longer-rotary on coinages under noise",
+    "xrayemb-rotary ahead of bert-longer-rotary on all",
+    "xrayemb-rotary ahead of bert-longer-rotary on all under noise",
+    "charbert-rotary ahead of characterbert-rotary on all",
+    "charbert-rotary ahead of characterbert-rotary on all under noise",
+)
+
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
     """Returns the config of a variant; ValueError when there is no such variant."""
@@ -178,6 +194,8 @@ def evening(config: ml_collections.ConfigDict) -> None:
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    # The three again, on a BERT that has learned context; last, so that the league of the others is done before.
+    _retrofits(config, layers, _LISTS, module, spelling, learning, "model.max_positions=128", rotary=True)
     tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
     _tasks(config, tuning, epochs=3, pos=1, coinages=10, disease=2, entities=6)
     for task in ("inference", "answers"):  # few examples to learn from, and long ones
@@ -192,7 +210,8 @@ def evening(config: ml_collections.ConfigDict) -> None:
         add_system(config, f"{system}-mean", title=title, same=system, tune=_MEAN, tasks=of_texts)
     # Its tasks ask for different things: emotions for telling words, parts of speech for endings and the words around.
     single = ("pos", "disease", "entities", "emotions")
-    of_all = [text for text in _CLAIMS if " on all" in text]
+    claims = (*_CLAIMS, *_ROTARY_CLAIMS)
+    of_all = [text for text in claims if " on all" in text]
     of_each = [text.replace(" on all", f" on {task}") for task in single for text in of_all]
     of_texts_alone = [
         f"{pair} on {task}{noise}"
@@ -200,7 +219,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
         for task in of_texts
         for noise in ("", " under noise")
     ]
-    config.claims = (*_CLAIMS, *of_each, *of_texts_alone)
+    config.claims = (*claims, *of_each, *of_texts_alone)
 
 
 def curves(config: ml_collections.ConfigDict) -> None:
@@ -286,7 +305,6 @@ def _systems(
     """Adds all systems; the arguments are settings, `positions` those of a BERT, `pieces` its subwords."""
     rows = f"model.max_positions={positions}"
     plain = ("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *layers, *learning)
-    later = (*layers, *learning, "optim.learning_rate=3e-4")
     add_system(config, "bert", title="BERT", config="charbert_base:advbert", set=(*plain, rows))
     add_system(
         config, "roberta", title="RoBERTa-style", config="charbert_base:advbert+roberta", subwords="bytes:roberta",
@@ -305,24 +323,42 @@ def _systems(
         config, "hlm-released", title="HLM, released wiring", config="hlm_base",
         set=(*words, *learning, "model.wiring=reference"),
     )  # fmt: skip
-    add_system(
-        config, "bert-longer", title="BERT, longer", config="charbert_base:advbert", start="bert", share=0.25,
-        set=("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *later, rows),
-    )  # fmt: skip
-    add_system(
-        config, "charbert", title="CharBERT", config="charbert_base", start="bert", share=0.25,
-        set=(*lists, *later, rows),
-    )  # fmt: skip
-    add_system(
-        config, "char2subword", title="Char2Subword", config="char2subword_base", start="bert", share=0.25,
-        stage="contextual", set=module,
-    )  # fmt: skip
-    add_system(
-        config, "xrayemb", title="XRayEmb", config="xrayemb_base", start="bert", share=0.25,
-        set=(*later, *spelling, rows),
-    )  # fmt: skip
+    _retrofits(config, layers, lists, module, spelling, learning, rows)
     _other_uses(config)
     config.claims = _CLAIMS
+
+
+def _retrofits(
+    config: ml_collections.ConfigDict,
+    layers: tuple[str, ...],
+    lists: tuple[str, ...],
+    module: tuple[str, ...],
+    spelling: tuple[str, ...],
+    learning: tuple[str, ...],
+    rows: str,
+    rotary: bool = False,
+) -> None:
+    """Adds what goes on from a BERT, or from the one with rotary positions; settings as those of `_systems`."""
+    start, kind, join, suffix, said = "bert", "", "", "", ""
+    if rotary:
+        start, kind, join, suffix, said = "roformer", "roformer", "+", "-rotary", ", rotary positions"
+    later = (*layers, *learning, "optim.learning_rate=3e-4")
+    add_system(
+        config, f"bert-longer{suffix}", title=f"BERT{said}, longer", config=f"charbert_base:advbert{join}{kind}",
+        start=start, share=0.25, set=("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *later, rows),
+    )  # fmt: skip
+    add_system(
+        config, f"charbert{suffix}", title=f"CharBERT{said}", config="charbert_base" + (f":{kind}" if kind else ""),
+        start=start, share=0.25, set=(*lists, *later, rows),
+    )  # fmt: skip
+    add_system(
+        config, f"char2subword{suffix}", title=f"Char2Subword{said}", config="char2subword_base", start=start,
+        share=0.25, stage="contextual", set=module,
+    )  # fmt: skip
+    add_system(
+        config, f"xrayemb{suffix}", title=f"XRayEmb{said}", config="xrayemb_base", start=start, share=0.25,
+        set=(*later, *spelling, rows),
+    )  # fmt: skip
 
 
 def _other_uses(config: ml_collections.ConfigDict) -> None:
