@@ -66,7 +66,14 @@ _CLAIMS = (
     "bert+symspell ahead of bert on all under noise",
 )
 
-_ROTARY_CLAIMS = (  # of a BERT that has learned context: what the papers claim, and whether to build on it pays
+_LATER_CLAIMS = (  # of HLM's layers inside words, and of what builds on a BERT that has learned context
+    "hlm-two ahead of hlm on all",
+    "hlm-two ahead of hlm on all under noise",
+    "hlm-two ahead of roformer on all",
+    "hlm-two ahead of roformer on all under noise",
+    "hlm-two ahead of roformer+symspell on all under noise",
+    "hlm-two ahead of characterbert-rotary on all",
+    "hlm-two ahead of characterbert-rotary on all under noise",
     "bert-longer-rotary ahead of roformer on all",
     "charbert-rotary ahead of bert-longer-rotary on all under charbert",
     "charbert-rotary ahead of bert-longer-rotary on all",
@@ -194,6 +201,11 @@ def evening(config: ml_collections.ConfigDict) -> None:
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    # The same body with two layers inside words: [WORD_CLS] of a single one reads letters as a bag, each by its place.
+    deep = ("model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
+    add_system(
+        config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=(*words, *learning, *deep)
+    )
     # The three again, on a BERT that has learned context; last, so that the league of the others is done before.
     _retrofits(config, layers, _LISTS, module, spelling, learning, "model.max_positions=128", rotary=True)
     tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
@@ -210,7 +222,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
         add_system(config, f"{system}-mean", title=title, same=system, tune=_MEAN, tasks=of_texts)
     # Its tasks ask for different things: emotions for telling words, parts of speech for endings and the words around.
     single = ("pos", "disease", "entities", "emotions")
-    claims = (*_CLAIMS, *_ROTARY_CLAIMS)
+    claims = (*_CLAIMS, *_LATER_CLAIMS)
     of_all = [text for text in claims if " on all" in text]
     of_each = [text.replace(" on all", f" on {task}") for task in single for text in of_all]
     of_texts_alone = [
