@@ -74,6 +74,13 @@ _LATER_CLAIMS = (  # of HLM's layers inside words, and of what builds on a BERT 
     "hlm-two ahead of roformer+symspell on all under noise",
     "hlm-two ahead of characterbert-rotary on all",
     "hlm-two ahead of characterbert-rotary on all under noise",
+    "hlm-ngrams ahead of hlm-two on all",
+    "hlm-ngrams ahead of hlm-two on all under noise",
+    "hlm-ngrams ahead of roformer on all",
+    "hlm-ngrams ahead of roformer on all under noise",
+    "hlm-ngrams ahead of roformer+symspell on all under noise",
+    "hlm-ngrams ahead of characterbert-rotary on all",
+    "hlm-ngrams ahead of characterbert-rotary on all under noise",
     "bert-longer-rotary ahead of roformer on all",
     "charbert-rotary ahead of bert-longer-rotary on all under charbert",
     "charbert-rotary ahead of bert-longer-rotary on all",
@@ -206,6 +213,10 @@ def evening(config: ml_collections.ConfigDict) -> None:
     add_system(
         config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=(*words, *learning, *deep)
     )
+    add_system(  # a table of as many rows as that of BERT's subwords
+        config, "hlm-ngrams", title="HLM, two layers inside words, n-grams", config="hlm_base",
+        set=(*words, *learning, *deep, "model.ngrams=8000"),
+    )  # fmt: skip
     # The three again, on a BERT that has learned context; last, so that the league of the others is done before.
     _retrofits(config, layers, _LISTS, module, spelling, learning, "model.max_positions=128", rotary=True)
     tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
