@@ -15,8 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import ml_collections
+from flax import traverse_util
 
 from charlm.core import checkpoint as checkpoints
+from charlm.core import trees
 from charlm.core.types import JsonObject, Params
 from charlm.data.batching import ShardPacker
 from charlm.data.corpus import PreparedData, prepare
@@ -36,6 +38,8 @@ from charlm.families.stored import checkpoint_of, metadata_of
 from charlm.families.text_objective import TextObjective
 from charlm.text.chars import CHAR_VOCAB_FILE, CharVocab
 from charlm.text.wordlist import write_words
+
+NGRAMS = "hlm/embed/ngrams/embedding"  # the table of character n-grams, of a model that has one
 
 log = logging.getLogger("charlm")
 
@@ -112,12 +116,21 @@ class MaskedCharacters(TextObjective):
         return self.model.init(key, batch)["params"]
 
     def load_params(self, source: str, abstract_params: Params, fresh: Params) -> Params:
-        """Returns the parameters of a checkpoint, which must have the same characters."""
-        del fresh
+        """Returns the parameters of a checkpoint, which must have the same characters.
+
+        Where it knows no n-grams and this model does, their rows are fresh: zeros, so that it computes what it did.
+        """
         checkpoint = checkpoints.find(source, key="init_from")
         self.check_vocab(checkpoint, self.data)
-        log.info("parameters from %s", checkpoint)
-        return checkpoints.load_params(checkpoint, abstract_params)
+        wanted = trees.flat(abstract_params)
+        added = NGRAMS in wanted and NGRAMS not in checkpoints.parameter_shapes(checkpoint)
+        log.info("parameters from %s%s", checkpoint, "; fresh: the rows of n-grams, zeros" * added)
+        if not added:
+            return checkpoints.load_params(checkpoint, abstract_params)
+        del wanted[NGRAMS]
+        loaded = checkpoints.load_params(checkpoint, traverse_util.unflatten_dict(wanted, sep="/"))
+        rows = {NGRAMS: trees.flat(fresh)[NGRAMS]}
+        return traverse_util.unflatten_dict(trees.flat(loaded) | rows, sep="/")
 
     def loss_sums(
         self, params: Params, micro_batch: WordBatch, dropout_key: jax.Array | None

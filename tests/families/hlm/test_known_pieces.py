@@ -107,6 +107,19 @@ def test_a_run_that_starts_from_a_model_knows_its_pieces(folder):
     assert f"pieces known  {objective.model.config.pieces.size}" in objective.start_lines()
 
 
+def test_a_run_that_starts_from_a_model_may_add_ngrams_which_begin_as_zeros(folder, caplog):
+    config = of(folder, init_from=str(folder / "run"))
+    config.model.ngrams = 64
+    objective = MaskedCharacters(config, MaskedCharacters.prepare(config), 1)
+    fresh = objective.init_params(jax.random.key(0))
+    with caplog.at_level("INFO"):
+        loaded = objective.load_params(config.init_from, jax.eval_shape(lambda: fresh), fresh)
+    assert caplog.text.rstrip().endswith("; fresh: the rows of n-grams, zeros")
+    added = loaded["hlm"]["embed"].pop("ngrams")
+    np.testing.assert_array_equal(added["embedding"], np.zeros((64, 16)))
+    jax.tree.map(np.testing.assert_array_equal, loaded, from_pretrained(folder / "run").params)
+
+
 def test_a_run_goes_on_with_its_pieces_whatever_became_of_the_tokenizer(folder):
     run = folder / "run"
     own = tuple(from_pretrained(run).metadata["pieces"])
