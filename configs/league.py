@@ -228,7 +228,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
         "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
     )  # fmt: skip
     of_texts = ("emotions", "coinages")
-    for system in ("bert", "hlm"):
+    for system in ("bert", "hlm", "hlm-ngrams"):
         title = f"{config.systems[system].title}, mean of all positions"
         add_system(config, f"{system}-mean", title=title, same=system, tune=_MEAN, tasks=of_texts)
     # Its tasks ask for different things: emotions for telling words, parts of speech for endings and the words around.
@@ -238,7 +238,14 @@ def evening(config: ml_collections.ConfigDict) -> None:
     of_each = [text.replace(" on all", f" on {task}") for task in single for text in of_all]
     of_texts_alone = [
         f"{pair} on {task}{noise}"
-        for pair in ("hlm-mean ahead of hlm", "bert-mean ahead of bert", "hlm-mean ahead of bert-mean")
+        for pair in (
+            "hlm-mean ahead of hlm",
+            "bert-mean ahead of bert",
+            "hlm-mean ahead of bert-mean",
+            "hlm-ngrams-mean ahead of hlm-mean",
+            "hlm-ngrams-mean ahead of roformer",
+            "hlm-ngrams-mean ahead of characterbert-rotary",
+        )
         for task in of_texts
         for noise in ("", " under noise")
     ]
