@@ -215,7 +215,7 @@ def league() -> None:
     means = {(one["system"], one["noise"]): one for one in found["scores"] if one["task"] is None}
     whole = {name for name, _ in means if {(name, ""), (name, "noise")} <= means.keys()}
     names = sorted(whole, key=lambda name: means[name, "noise"]["value"])
-    figure = plt.figure(figsize=(8, 8.4), facecolor=PAPER)
+    figure = plt.figure(figsize=(8, 9.2), facecolor=PAPER)
     cells = figure.add_gridspec(2, 2, height_ratios=(11, 9))
     above, by_words, by_flops = (figure.add_subplot(cell) for cell in (cells[0, :], cells[1, 0], cells[1, 1]))
     for row, name in enumerate(names):
@@ -233,7 +233,7 @@ def league() -> None:
     above.spines[["top", "right", "left"]].set_visible(False)
     above.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     for axes, cost, unit in ((by_words, "words", 1e6), (by_flops, "flops", 1e12)):
-        for place, one in enumerate(found["course"]):
+        for place, one in enumerate(one for one in found["course"] if one["system"] in whole):
             known = [at for at in one["evaluations"] if at["bits_per_char"] is not None and at["words"]]
             if known:
                 at, bits = [point[cost] / unit for point in known], [point["bits_per_char"] for point in known]
@@ -245,7 +245,7 @@ def league() -> None:
     by_words.set_ylabel("bits a masked character, held out")
     for axes, grid in ((above, "x"), (by_words, "both"), (by_flops, "both")):
         axes.grid(axis=grid, color=GRID, linewidth=0.5)
-    figure.tight_layout(rect=(0, 0.06, 1, 1))
+    figure.tight_layout(rect=(0, 0.09, 1, 1))
     figure.legend(*by_words.get_legend_handles_labels(), frameon=False, loc="lower center", ncols=3)
     save(figure, "league")
 
