@@ -3,7 +3,7 @@
 
 Variants: "small" has models of some 5 million parameters, a size that two CPU cores train; "small_bfloat16" computes
 them in bfloat16, for accelerators, and for processors that multiply it faster (AMX, AVX512-BF16); "evening" has smaller
-models and five short tasks: some nine hours of two cores of such a processor; "curves" has BERT, with both kinds of
+models and five short tasks: some thirteen hours of two cores of such a processor; "curves" has BERT, with both kinds of
 positions, and HLM of "evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the
 models' base sizes, for a pod; "tiny" shows in minutes that all of it works. The folder of data is laid out as the names
 of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
