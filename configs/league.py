@@ -66,34 +66,28 @@ _CLAIMS = (
     "bert+symspell ahead of bert on all under noise",
 )
 
+
+def _clean_and_noisy(*pairs: str) -> tuple[str, ...]:
+    """Returns of pairs such as "hlm ahead of bert" the claims on all tasks, clean and under noise."""
+    return tuple(f"{pair} on all{noise}" for pair in pairs for noise in ("", " under noise"))
+
+
 _LATER_CLAIMS = (  # of HLM's layers inside words, and of what builds on a BERT that has learned context
-    "hlm-two ahead of hlm on all",
-    "hlm-two ahead of hlm on all under noise",
-    "hlm-two ahead of roformer on all",
-    "hlm-two ahead of roformer on all under noise",
+    *_clean_and_noisy("hlm-two ahead of hlm", "hlm-two ahead of roformer"),
     "hlm-two ahead of roformer+symspell on all under noise",
-    "hlm-two ahead of characterbert-rotary on all",
-    "hlm-two ahead of characterbert-rotary on all under noise",
-    "hlm-ngrams ahead of hlm-two on all",
-    "hlm-ngrams ahead of hlm-two on all under noise",
-    "hlm-ngrams ahead of roformer on all",
-    "hlm-ngrams ahead of roformer on all under noise",
+    *_clean_and_noisy(
+        "hlm-two ahead of characterbert-rotary", "hlm-ngrams ahead of hlm-two", "hlm-ngrams ahead of roformer"
+    ),
     "hlm-ngrams ahead of roformer+symspell on all under noise",
-    "hlm-ngrams ahead of characterbert-rotary on all",
-    "hlm-ngrams ahead of characterbert-rotary on all under noise",
+    *_clean_and_noisy("hlm-ngrams ahead of characterbert-rotary"),
     "bert-longer-rotary ahead of roformer on all",
     "charbert-rotary ahead of bert-longer-rotary on all under charbert",
-    "charbert-rotary ahead of bert-longer-rotary on all",
-    "charbert-rotary ahead of bert-longer-rotary on all under noise",
+    *_clean_and_noisy("charbert-rotary ahead of bert-longer-rotary"),
     "char2subword-rotary ahead of bert-longer-rotary on all under char2subword",
-    "char2subword-rotary ahead of bert-longer-rotary on all",
-    "char2subword-rotary ahead of bert-longer-rotary on all under noise",
+    *_clean_and_noisy("char2subword-rotary ahead of bert-longer-rotary"),
     "xrayemb-rotary ahead of bert-longer-rotary on coinages",
     "xrayemb-rotary ahead of bert-longer-rotary on coinages under noise",
-    "xrayemb-rotary ahead of bert-longer-rotary on all",
-    "xrayemb-rotary ahead of bert-longer-rotary on all under noise",
-    "charbert-rotary ahead of characterbert-rotary on all",
-    "charbert-rotary ahead of characterbert-rotary on all under noise",
+    *_clean_and_noisy("xrayemb-rotary ahead of bert-longer-rotary", "charbert-rotary ahead of characterbert-rotary"),
 )
 
 
@@ -208,16 +202,8 @@ def evening(config: ml_collections.ConfigDict) -> None:
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
     _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
-    # The same body with two layers inside words: [WORD_CLS] of a single one reads letters as a bag, each by its place.
-    deep = ("model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
-    add_system(
-        config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=(*words, *learning, *deep)
-    )
-    add_system(  # a table of as many rows as that of BERT's subwords
-        config, "hlm-ngrams", title="HLM, two layers inside words, n-grams", config="hlm_base",
-        set=(*words, *learning, *deep, "model.ngrams=8000"),
-    )  # fmt: skip
-    # The three again, on a BERT that has learned context; last, so that the league of the others is done before.
+    _inside_words(config, (*words, *learning))
+    # What builds on a BERT once more, on one that has learned context.
     _retrofits(config, layers, _LISTS, module, spelling, learning, "model.max_positions=128", rotary=True)
     tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
     _tasks(config, tuning, epochs=3, pos=1, coinages=10, disease=2, entities=6)
@@ -231,6 +217,11 @@ def evening(config: ml_collections.ConfigDict) -> None:
     for system in ("bert", "hlm", "hlm-ngrams"):
         title = f"{config.systems[system].title}, mean of all positions"
         add_system(config, f"{system}-mean", title=title, same=system, tune=_MEAN, tasks=of_texts)
+    config.claims = _evening_claims(of_texts)
+
+
+def _evening_claims(of_texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the claims of "evening": on all tasks, on each, and of how those with whole texts are read."""
     # Its tasks ask for different things: emotions for telling words, parts of speech for endings and the words around.
     single = ("pos", "disease", "entities", "emotions")
     claims = (*_CLAIMS, *_LATER_CLAIMS)
@@ -249,7 +240,18 @@ def evening(config: ml_collections.ConfigDict) -> None:
         for task in of_texts
         for noise in ("", " under noise")
     ]
-    config.claims = (*claims, *of_each, *of_texts_alone)
+    return (*claims, *of_each, *of_texts_alone)
+
+
+def _inside_words(config: ml_collections.ConfigDict, settings: tuple[str, ...]) -> None:
+    """Adds HLMs of that size that differ in what they have inside words; `settings` are those of the HLM of "evening"."""
+    # The same body with two layers inside words: [WORD_CLS] of a single one reads letters as a bag, each by its place.
+    deep = ("model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
+    add_system(config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=(*settings, *deep))
+    add_system(  # a table of as many rows as that of BERT's subwords
+        config, "hlm-ngrams", title="HLM, two layers inside words, n-grams", config="hlm_base",
+        set=(*settings, *deep, "model.ngrams=8000"),
+    )  # fmt: skip
 
 
 def curves(config: ml_collections.ConfigDict) -> None:
@@ -369,16 +371,16 @@ def _retrofits(
     rotary: bool = False,
 ) -> None:
     """Adds what goes on from a BERT, or from the one with rotary positions; settings as those of `_systems`."""
-    start, kind, join, suffix, said = "bert", "", "", "", ""
-    if rotary:
-        start, kind, join, suffix, said = "roformer", "roformer", "+", "-rotary", ", rotary positions"
+    start = "roformer" if rotary else "bert"
+    suffix, said = "-rotary" * rotary, ", rotary positions" * rotary
     later = (*layers, *learning, "optim.learning_rate=3e-4")
     add_system(
-        config, f"bert-longer{suffix}", title=f"BERT{said}, longer", config=f"charbert_base:advbert{join}{kind}",
-        start=start, share=0.25, set=("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *later, rows),
+        config, f"bert-longer{suffix}", title=f"BERT{said}, longer",
+        config="charbert_base:advbert" + "+roformer" * rotary, start=start, share=0.25,
+        set=("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *later, rows),
     )  # fmt: skip
     add_system(
-        config, f"charbert{suffix}", title=f"CharBERT{said}", config="charbert_base" + (f":{kind}" if kind else ""),
+        config, f"charbert{suffix}", title=f"CharBERT{said}", config="charbert_base" + ":roformer" * rotary,
         start=start, share=0.25, set=(*lists, *later, rows),
     )  # fmt: skip
     add_system(
