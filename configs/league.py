@@ -244,7 +244,7 @@ def _evening_claims(of_texts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _inside_words(config: ml_collections.ConfigDict, settings: tuple[str, ...]) -> None:
-    """Adds HLMs of that size that differ in what they have inside words; `settings` are those of the HLM of "evening"."""
+    """Adds HLMs of that size with more inside words; `settings` are those of the HLM of "evening"."""
     # The same body with two layers inside words: [WORD_CLS] of a single one reads letters as a bag, each by its place.
     deep = ("model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
     add_system(config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=(*settings, *deep))
