@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     asked.add_argument("--top", type=int, default=5, help=f"texts for each query {default}")
     asked.add_argument("--exact", action="store_true", help="search exactly, whatever the kind of the index")
     asked.add_argument("--same-space", action="store_true", help="the model makes vectors in the space of the index")
-    asked.add_argument("--json", action="store_true", help="print a JSON object for each query")
+    asked.add_argument("--json", action="store_true", help="print a JSON object for each query, blank ones too")
     for one in (made, spelled, asked, commands.choices["context"]):
         one.add_argument("--model", required=True, help="an encoder: a folder, a workdir, the name of a model")
     for one in (made, asked):
@@ -188,17 +188,18 @@ def _query(args: argparse.Namespace) -> int:
     model = load(args.model, batch_size=args.batch_size)
     index.check(identity(model), args.model, args.same_space)
     queries = args.queries or [line.rstrip("\r\n") for line in sys.stdin]
-    queries = [query for query in queries if query.strip()]
-    if not queries:
+    asked = [query for query in queries if query.strip()]
+    if not asked:
         raise ValueError("no queries: expected texts on the command line or lines on standard input")
     embedding = searching = 0.0
-    model.encode(
-        queries[0], normalize=True, prompt_name=args.prompt or None
-    )  # compiles, which is not the search's time
+    model.encode(asked[0], normalize=True, prompt_name=args.prompt or None)  # compiles, which is not the search's time
     for query in queries:
-        spent = _answer(args, model, index, query)
-        embedding, searching = embedding + spent[0], searching + spent[1]
-    each = 1000 / len(queries)
+        if query.strip():
+            spent = _answer(args, model, index, query)
+            embedding, searching = embedding + spent[0], searching + spent[1]
+        elif args.json:  # a line for each line, so that a program can count them
+            print(json.dumps({"query": query, "results": []}), flush=True)
+    each = 1000 / len(asked)
     log.info("a query took %.1f ms to embed and %.2f ms to search", embedding * each, searching * each)
     return 0
 

@@ -174,10 +174,11 @@ def test_the_commands(tmp_path, capsys, monkeypatch):
     assert main(["query", "--model", model, "--index", str(index), "--top", "2", "dog"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert (lines[0], lines[1], len(lines)) == ("dog", "  1.000  dog", 3)
-    monkeypatch.setattr("sys.stdin", io.StringIO("dog\nthe cat sat on a mat\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("dog\n \nthe cat sat on a mat\n"))
     assert main(["query", "--model", model, "--index", str(index), "--json"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["results"][0]["text"] for one in found] == ["dog", "the cat sat on a mat"]
+    assert [[text["text"] for text in one["results"]][:1] for one in found] == [["dog"], [], ["the cat sat on a mat"]]
+    assert found[1] == {"query": " ", "results": []}
     assert main(["index", str(docs), "--model", model, "--output", str(index)]) == 1
     assert "--replace" in capsys.readouterr().err
     other = str(release("bert", epsilon=0.1))
