@@ -18,6 +18,8 @@ that they are to be compared with. Learning rates are ours, one for all that sta
 on, but Char2Subword: its module, which learns alone, has higher ones, and is computed in float32.
 """
 
+from typing import NamedTuple
+
 import ml_collections
 
 from charlm.league.config import add_system, add_task, is_trained
@@ -89,6 +91,20 @@ _LATER_CLAIMS = (  # of HLM's layers inside words, and of what builds on a BERT 
     "xrayemb-rotary ahead of bert-longer-rotary on coinages under noise",
     *_clean_and_noisy("xrayemb-rotary ahead of bert-longer-rotary", "charbert-rotary ahead of characterbert-rotary"),
 )
+
+
+class _Size(NamedTuple):
+    """Settings of the models of one size, each a tuple of KEY=VALUE as `--set` takes them."""
+
+    learning: tuple[str, ...]  # rate, optimizer and batch of all that start from nothing
+    layers: tuple[str, ...]  # BERT's
+    lists: tuple[str, ...]  # splitter, and lengths of lists of subwords, terms and characters
+    spelled: tuple[str, ...]  # of CharacterBERT
+    words: tuple[str, ...]  # of HLM
+    module: tuple[str, ...]  # of Char2Subword
+    spelling: tuple[str, ...]  # XRayEmb's encoder and generator
+    positions: int  # rows of BERT's table of positions
+    pieces: int  # subwords of the RoBERTa-style one
 
 
 def get_config(variant: str = "") -> ml_collections.ConfigDict:
@@ -167,7 +183,7 @@ def small(config: ml_collections.ConfigDict) -> None:
         "contextual.accumulation=1", "contextual.learning_rate=5e-4",
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=128", "model.generator_hidden=128")
-    _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
+    _systems(config, _Size(learning, layers, _LISTS, spelled, words, module, spelling, positions=128, pieces=8000))
     tuning = ("optim.learning_rate=5e-4", "train.patience=2")
     _tasks(config, tuning, epochs=6)
 
@@ -201,10 +217,10 @@ def evening(config: ml_collections.ConfigDict) -> None:
         "contextual.accumulation=1", "contextual.learning_rate=5e-4",
     )  # fmt: skip
     spelling = ("model.char_embedding=64", "model.char_hidden=96", "model.generator_hidden=96")
-    _systems(config, layers, _LISTS, spelled, words, module, spelling, learning, positions=128, pieces=8000)
-    _inside_words(config, (*words, *learning))
-    # What builds on a BERT once more, on one that has learned context.
-    _retrofits(config, layers, _LISTS, module, spelling, learning, "model.max_positions=128", rotary=True)
+    size = _Size(learning, layers, _LISTS, spelled, words, module, spelling, positions=128, pieces=8000)
+    _systems(config, size)
+    _inside_words(config, size)
+    _retrofits(config, size, rotary=True)  # on a BERT that has learned context
     tuning = ("optim.learning_rate=7e-4", "train.patience=2", "model.dtype=bfloat16")
     _tasks(config, tuning, epochs=3, pos=1, coinages=10, disease=2, entities=6)
     for task in ("inference", "answers"):  # few examples to learn from, and long ones
@@ -243,14 +259,14 @@ def _evening_claims(of_texts: tuple[str, ...]) -> tuple[str, ...]:
     return (*claims, *of_each, *of_texts_alone)
 
 
-def _inside_words(config: ml_collections.ConfigDict, settings: tuple[str, ...]) -> None:
-    """Adds HLMs of that size with more inside words; `settings` are those of the HLM of "evening"."""
+def _inside_words(config: ml_collections.ConfigDict, size: _Size) -> None:
+    """Adds HLMs of the size of "evening" with more inside words."""
     # The same body with two layers inside words: [WORD_CLS] of a single one reads letters as a bag, each by its place.
-    deep = ("model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
-    add_system(config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=(*settings, *deep))
+    deep = (*size.words, *size.learning, "model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
+    add_system(config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=deep)
     add_system(  # a table of as many rows as that of BERT's subwords
         config, "hlm-ngrams", title="HLM, two layers inside words, n-grams", config="hlm_base",
-        set=(*settings, *deep, "model.ngrams=8000"),
+        set=(*deep, "model.ngrams=8000"),
     )  # fmt: skip
 
 
@@ -310,7 +326,7 @@ def base(config: ml_collections.ConfigDict) -> None:
         "data.max_words=256",
     )  # fmt: skip
     module = ("data.max_length=256", "text.splitter=rules", "contextual.batch_size=512", "contextual.accumulation=1")
-    _systems(config, layers, lists, spelled, words, module, (), learning, positions=256, pieces=30_000)
+    _systems(config, _Size(learning, layers, lists, spelled, words, module, (), positions=256, pieces=30_000))
     _tasks(config, ("optim.learning_rate=5e-5", "train.patience=3"), epochs=10)
 
 
@@ -322,74 +338,61 @@ def _learning(rate: str, sequences: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _systems(
-    config: ml_collections.ConfigDict,
-    layers: tuple[str, ...],
-    lists: tuple[str, ...],
-    spelled: tuple[str, ...],
-    words: tuple[str, ...],
-    module: tuple[str, ...],
-    spelling: tuple[str, ...],
-    learning: tuple[str, ...],
-    positions: int,
-    pieces: int,
-) -> None:
-    """Adds all systems; the arguments are settings, `positions` those of a BERT, `pieces` its subwords."""
-    rows = f"model.max_positions={positions}"
-    plain = ("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *layers, *learning)
+def _systems(config: ml_collections.ConfigDict, size: _Size) -> None:
+    """Adds all systems of a size."""
+    plain = _plain(size, *size.layers, *size.learning)
+    rows = f"model.max_positions={size.positions}"
     add_system(config, "bert", title="BERT", config="charbert_base:advbert", set=(*plain, rows))
     add_system(
         config, "roberta", title="RoBERTa-style", config="charbert_base:advbert+roberta", subwords="bytes:roberta",
-        pieces=pieces, set=(*plain, f"model.max_positions={positions + 2}"),
+        pieces=size.pieces, set=(*plain, f"model.max_positions={size.positions + 2}"),
     )  # fmt: skip
     add_system(
         config, "roformer", title="BERT, rotary positions", config="charbert_base:advbert+roformer", set=(*plain, rows)
     )
-    add_system(config, "characterbert", title="CharacterBERT", config="characterbert_base", set=(*spelled, *learning))
+    spelled = (*size.spelled, *size.learning)
+    add_system(config, "characterbert", title="CharacterBERT", config="characterbert_base", set=spelled)
     add_system(
         config, "characterbert-rotary", title="CharacterBERT, rotary positions", config="characterbert_base",
-        set=(*spelled, *learning, "model.position=rotary"),
+        set=(*spelled, "model.position=rotary"),
     )  # fmt: skip
-    add_system(config, "hlm", title="HLM", config="hlm_base", set=(*words, *learning))
+    words = (*size.words, *size.learning)
+    add_system(config, "hlm", title="HLM", config="hlm_base", set=words)
     add_system(
-        config, "hlm-released", title="HLM, released wiring", config="hlm_base",
-        set=(*words, *learning, "model.wiring=reference"),
-    )  # fmt: skip
-    _retrofits(config, layers, lists, module, spelling, learning, rows)
+        config, "hlm-released", title="HLM, released wiring", config="hlm_base", set=(*words, "model.wiring=reference")
+    )
+    _retrofits(config, size)
     _other_uses(config)
     config.claims = _CLAIMS
 
 
-def _retrofits(
-    config: ml_collections.ConfigDict,
-    layers: tuple[str, ...],
-    lists: tuple[str, ...],
-    module: tuple[str, ...],
-    spelling: tuple[str, ...],
-    learning: tuple[str, ...],
-    rows: str,
-    rotary: bool = False,
-) -> None:
-    """Adds what goes on from a BERT, or from the one with rotary positions; settings as those of `_systems`."""
+def _plain(size: _Size, *settings: str) -> tuple[str, ...]:
+    """Returns settings with which CharBERT's objective is BERT's: no noise, and BERT's share of masked subwords."""
+    return ("data.noise_rate=0.0", "data.mask_rate=0.15", *size.lists, *settings)
+
+
+def _retrofits(config: ml_collections.ConfigDict, size: _Size, rotary: bool = False) -> None:
+    """Adds what goes on from a BERT, or, if `rotary`, from the one with rotary positions."""
     start = "roformer" if rotary else "bert"
     suffix, said = "-rotary" * rotary, ", rotary positions" * rotary
-    later = (*layers, *learning, "optim.learning_rate=3e-4")
+    later = (*size.layers, *size.learning, "optim.learning_rate=3e-4")
+    rows = f"model.max_positions={size.positions}"
     add_system(
         config, f"bert-longer{suffix}", title=f"BERT{said}, longer",
         config="charbert_base:advbert" + "+roformer" * rotary, start=start, share=0.25,
-        set=("data.noise_rate=0.0", "data.mask_rate=0.15", *lists, *later, rows),
+        set=(*_plain(size, *later), rows),
     )  # fmt: skip
     add_system(
         config, f"charbert{suffix}", title=f"CharBERT{said}", config="charbert_base" + ":roformer" * rotary,
-        start=start, share=0.25, set=(*lists, *later, rows),
+        start=start, share=0.25, set=(*size.lists, *later, rows),
     )  # fmt: skip
     add_system(
         config, f"char2subword{suffix}", title=f"Char2Subword{said}", config="char2subword_base", start=start,
-        share=0.25, stage="contextual", set=module,
+        share=0.25, stage="contextual", set=size.module,
     )  # fmt: skip
     add_system(
         config, f"xrayemb{suffix}", title=f"XRayEmb{said}", config="xrayemb_base", start=start, share=0.25,
-        set=(*later, *spelling, rows),
+        set=(*later, *size.spelling, rows),
     )  # fmt: skip
 
 
