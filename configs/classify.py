@@ -51,8 +51,7 @@ def xrayemb(config: ml_collections.ConfigDict) -> None:
     """Sets the values of XRayEmb on emoji (section 4.2).
 
     The epoch is chosen by the score of XRayEmb's Table 5, micro F1: the accuracy. The released code took macro F1. The
-    perceptron is for a BERT, RoBERTa, RoFormer, GPT-2, XRayEmb or CharBERT: `--config.model.label_head=` gives others
-    their own head.
+    perceptron is for all families but HLM: `--config.model.label_head=` gives HLM its own head.
     """
     config.model.label_head = "perceptron"
     config.optim.head_learning_rate = 1e-3

@@ -13,9 +13,10 @@ some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT)
 (85 million). So HLM has fewer layers than the paper's, since it has encoders inside and between words, and
 CharacterBERT fewer than its own, since it has a CNN and highways. HLM has relative positions, so BERT and CharacterBERT
 are there with rotary ones, too: what characters do is then told apart from what positions do. CharBERT, Char2Subword
-and XRayEmb add their parts to the same BERT. They see a quarter of the words again, and so does "bert-longer", the BERT
-that they are to be compared with. Learning rates are ours, one for all that start from nothing and one for all that go
-on, but Char2Subword: its module, which learns alone, has higher ones, and is computed in float32.
+and XRayEmb add their parts to the same BERT. They see a quarter of the words again, and so do the BERTs that they are
+to be compared with: "bert-longer", and "advbert", whose text has the typos that CharBERT's has. Learning rates are
+ours, one for all that start from nothing and one for all that go on, but Char2Subword: its module, which learns alone,
+has higher ones, and is computed in float32.
 """
 
 from typing import NamedTuple
@@ -47,7 +48,10 @@ _CLAIMS = (
     "hlm ahead of characterbert on all under noise",
     "charbert ahead of bert-longer on all under charbert",  # CharBERT, section 4.5
     "charbert ahead of bert-longer on all",
+    "charbert ahead of advbert on all under charbert",
+    "charbert ahead of advbert on all",
     "char2subword ahead of bert-longer on all under char2subword",  # Char2Subword, section 5
+    "char2subword ahead of advbert on all under char2subword",
     "char2subword ahead of char2subword-full on all",
     "char2subword-full ahead of char2subword on all under noise",
     "xrayemb ahead of bert-longer on coinages",
@@ -84,8 +88,10 @@ _LATER_CLAIMS = (  # of HLM's layers inside words, and of what builds on a BERT 
     *_clean_and_noisy("hlm-ngrams ahead of characterbert-rotary"),
     "bert-longer-rotary ahead of roformer on all",
     "charbert-rotary ahead of bert-longer-rotary on all under charbert",
-    *_clean_and_noisy("charbert-rotary ahead of bert-longer-rotary"),
+    "charbert-rotary ahead of advbert-rotary on all under charbert",
+    *_clean_and_noisy("charbert-rotary ahead of bert-longer-rotary", "charbert-rotary ahead of advbert-rotary"),
     "char2subword-rotary ahead of bert-longer-rotary on all under char2subword",
+    "char2subword-rotary ahead of advbert-rotary on all under char2subword",
     *_clean_and_noisy("char2subword-rotary ahead of bert-longer-rotary"),
     "xrayemb-rotary ahead of bert-longer-rotary on coinages",
     "xrayemb-rotary ahead of bert-longer-rotary on coinages under noise",
@@ -230,7 +236,7 @@ def evening(config: ml_collections.ConfigDict) -> None:
         "keyboard", "swap", "drop", "case", "hlm", "charbert", "char2subword", "homoglyph", "misspelling",
     )  # fmt: skip
     of_texts = ("emotions", "coinages")
-    for system in ("bert", "hlm", "hlm-ngrams"):
+    for system in ("bert", "roformer", "characterbert-rotary", "hlm", "hlm-ngrams"):
         title = f"{config.systems[system].title}, mean of all positions"
         add_system(config, f"{system}-mean", title=title, same=system, tune=_MEAN, tasks=of_texts)
     config.claims = _evening_claims(of_texts)
@@ -252,6 +258,10 @@ def _evening_claims(of_texts: tuple[str, ...]) -> tuple[str, ...]:
             "hlm-ngrams-mean ahead of hlm-mean",
             "hlm-ngrams-mean ahead of roformer",
             "hlm-ngrams-mean ahead of characterbert-rotary",
+            "roformer-mean ahead of roformer",
+            "characterbert-rotary-mean ahead of characterbert-rotary",
+            "hlm-ngrams-mean ahead of roformer-mean",
+            "hlm-ngrams-mean ahead of characterbert-rotary-mean",
         )
         for task in of_texts
         for noise in ("", " under noise")
@@ -381,6 +391,10 @@ def _retrofits(config: ml_collections.ConfigDict, size: _Size, rotary: bool = Fa
         config, f"bert-longer{suffix}", title=f"BERT{said}, longer",
         config="charbert_base:advbert" + "+roformer" * rotary, start=start, share=0.25,
         set=(*_plain(size, *later), rows),
+    )  # fmt: skip
+    add_system(  # CharBERT's paper's own rival: the misspelled text that CharBERT reads, and no characters
+        config, f"advbert{suffix}", title=f"AdvBERT{said}", config="charbert_base:advbert" + "+roformer" * rotary,
+        start=start, share=0.25, set=(*size.lists, *later, rows),
     )  # fmt: skip
     add_system(
         config, f"charbert{suffix}", title=f"CharBERT{said}", config="charbert_base" + ":roformer" * rotary,

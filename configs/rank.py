@@ -4,7 +4,7 @@
         --config.data.train=train.jsonl.gz --config.data.dev=dev.jsonl.gz
 
 Variants: "" with the rates and epochs of XRayEmb (section 4.2) and any model's own head; "xrayemb" with its head, too,
-for a BERT, RoBERTa, RoFormer, GPT-2, XRayEmb or CharBERT; "tiny" for models of a million parameters; and the setups of
+for all families but HLM; "tiny" for models of a million parameters; and the setups of
 `charlm.families.xrayemb.setups`: "scaffolding", "stochastic", "no_suffix" and "frozen". Join variants with a plus sign:
 tiny+stochastic.
 """

@@ -58,8 +58,7 @@ def features(config: ml_collections.ConfigDict) -> None:
     """Trains the head alone on the last states of a frozen model, as CharBERT's section 5.3 compares models (figure 6).
 
     The paper gives neither rate nor epochs; these are ours. Without dropout, the states of a word are always the same.
-    The LSTM is for a BERT, RoBERTa, RoFormer, GPT-2, XRayEmb or CharBERT: `--config.model.label_head=` gives others
-    their own head.
+    The LSTM is for all families but HLM: `--config.model.label_head=` gives HLM its own head.
     """
     frozen(config)
     config.model.label_head = "lstm768"
@@ -72,8 +71,7 @@ def features(config: ml_collections.ConfigDict) -> None:
 def xrayemb(config: ml_collections.ConfigDict) -> None:
     """Sets the values of XRayEmb, section 4.2.
 
-    The LSTM is for a BERT, RoBERTa, RoFormer, GPT-2, XRayEmb or CharBERT: `--config.model.label_head=` gives others
-    their own head.
+    The LSTM is for all families but HLM: `--config.model.label_head=` gives HLM its own head.
     """
     config.model.label_head = "lstm"
     config.optim.head_learning_rate = 1e-3

@@ -134,9 +134,9 @@ def test_folder_noise_and_configs_are_resolved():
         (
             lambda c: [
                 add_system(c, "c", config="characterbert_base"),
-                c.tasks.topic.update(set=("model.label_head=mean",)),
+                c.tasks.topic.update(set=("model.label_head=paper",)),
             ],
-            "systems.c on topic: model.label_head=mean: CharacterBERT has one head alone, leave it empty",
+            "systems.c on topic: model.label_head=paper: CharacterBERT has the heads linear, perceptron, lstm, lstm768",
         ),
         (lambda c: c.systems.b.update(tasks=("pos",)), "systems.b.tasks=('pos',) is for entries with `same`"),
         (

@@ -8,6 +8,7 @@ from charlm.core.keys import Key
 from charlm.families.family import Family
 from charlm.families.options import ExportForm, ModelOption
 from charlm.families.spelled.options import LANGUAGE, SPLITTER
+from charlm.families.subword import LABEL_HEAD
 
 _HERE = "charlm.families.char2subword"
 
@@ -37,6 +38,7 @@ FAMILY = Family(
         "splitter": SPLITTER,
         "language": LANGUAGE,
     },
+    label_head=LABEL_HEAD,
     exports={
         "table_free": ExportForm(
             f"{_HERE}.export:export_table_free",

@@ -8,6 +8,7 @@ pooler only after fine-tuning, or if it was imported with one. AdamW replaces th
 
 from charlm.families.family import Family
 from charlm.families.spelled.options import LANGUAGE, SPLITTER
+from charlm.families.subword import LABEL_HEAD
 
 _HERE = "charlm.families.characterbert"
 
@@ -22,4 +23,5 @@ FAMILY = Family(
     keys=f"{_HERE}.keys",
     objectives={"": f"{_HERE}.objective:MaskedWordLM"},
     options={"splitter": SPLITTER, "language": LANGUAGE},
+    label_head=LABEL_HEAD,
 )

@@ -26,6 +26,7 @@ from charlm.families.characterbert.vocab import WORD_VOCAB_FILE
 from charlm.families.spelled.batch import SpelledBatch
 from charlm.families.spelled.model import smallest_batch
 from charlm.families.subword.conversion import CONFIG_FILE, SubwordConverter, labels_of
+from charlm.families.subword.label_heads import check_exportable
 from charlm.families.subword.layout import config_to_dict
 from charlm.text.subwords import SubwordTokenizer
 
@@ -92,7 +93,12 @@ class CharacterBertConverter(SubwordConverter):
             write_json(folder / CONFIG_FILE, theirs)
 
     def write_theirs(self, model: Model, folder: Path) -> None:
-        """Writes their config, and copies the words to predict; ValueError for a model with rotary positions."""
+        """Writes their config, and copies the words to predict.
+
+        Raises:
+          ValueError: their code has no such model: its positions are rotary, or its head for labels is charlm's.
+        """
+        check_exportable(model.metadata, model.source)
         config = self.target(model.metadata, str(model.source)).config
         if config.position != "absolute":
             raise ValueError(

@@ -17,13 +17,12 @@ LABELLED = ModelOption(
 )  # fmt: skip
 
 # The heads of XRayEmb's paper (section 4.2), which it puts on these models, too, and that of the taggers by which
-# CharBERT (section 5.3) is compared with BERT. XRayEmb and CharBERT have all of them as well.
+# CharBERT (section 5.3) is compared with BERT. All families but HLM have them.
 LABEL_HEAD = Key(
     "",
-    'BERT, RoBERTa, RoFormer, GPT-2, XRayEmb, CharBERT: "linear" as released (the default), "perceptron" of two layers '
-    'for texts, "lstm" for words (XRayEmb, section 4.2), "lstm768" for words: two layers of 768 units, in both '
-    'directions (feature-based taggers, CharBERT 5.3), or "mean" for texts: a linear layer over the mean of all '
-    "positions",
+    'all others: "linear" as released (the default), "perceptron" of two layers for texts, "lstm" for words (XRayEmb, '
+    'section 4.2), "lstm768" for words: two layers of 768 units, in both directions (feature-based taggers, CharBERT '
+    '5.3), or "mean" for texts: a linear layer over the mean of all positions',
     ("", "linear", "perceptron", "lstm", "lstm768", "mean"),
 )
 

@@ -1,8 +1,9 @@
-"""Tests heads for labels beside the linear one, on BERT, RoBERTa and GPT-2 as users meet them: resumed, refused."""
+"""Tests heads for labels beside the linear one as users meet them: stored, read again, resumed, refused."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 import jax
@@ -11,6 +12,8 @@ import pytest
 from again import again
 from finetune.broken_runs import check_resumed
 from finetune.test_fine_tuning import small, write_data
+from small_char2subword import spelled
+from small_characterbert import characterbert
 from small_run import on_devices
 from tiny_models import release
 
@@ -18,9 +21,9 @@ import charlm
 from charlm.core.sharding import RULES
 from charlm.core.trees import flat
 from charlm.data.conll import read_tagged
+from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
 from charlm.families.subword.label_heads import label_head_of
-from charlm.families.subword.predictor import SubwordPredictor
 from charlm.finetune import strips
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.run import fine_tune
@@ -37,8 +40,12 @@ TASKS |= {"lstm768": TASKS["lstm"], "mean": TASKS["perceptron"]}
 OWN = {"mean": {"label"}, "perceptron": {"transform", "label"}, "lstm": {"lstm", "label"}, "lstm768": {"lstm", "label"}}
 
 
+SOURCES = {"characterbert": characterbert, "char2subword": functools.partial(spelled, "bert")}
+ENCODERS = {"gpt2": {"gpt2"}, "characterbert": {"bert", "cnn"}, "char2subword": {"bert", "char2subword"}}
+
+
 def headed(family, label_head):
-    source = from_pretrained(release(family))
+    source = from_pretrained(SOURCES.get(family, functools.partial(release, family))())
     model, target = with_task(source, TASKS[label_head], label_head)
     return source, dataclasses.replace(model, params=first_params(source, model, target, 0))
 
@@ -56,19 +63,25 @@ def headed(family, label_head):
             ("roberta", "mean"),
             ("roformer", "perceptron"),
             ("roformer", "mean"),
+            ("characterbert", "perceptron"),
+            ("characterbert", "lstm"),
+            ("characterbert", "mean"),
+            ("char2subword", "perceptron"),
+            ("char2subword", "lstm"),
+            ("char2subword", "mean"),
         )
     ],
 )
 def test_a_checkpoint_holds_the_head_and_transformers_does_not_get_it(family, label_head, tmp_path):
     source, model = headed(family, label_head)
-    encoder = "gpt2" if family == "gpt2" else "bert"
-    assert set(model.params) == {encoder, *OWN[label_head]}
-    assert "pooler" not in model.params[encoder]  # nothing reads it
+    encoder = ENCODERS.get(family, {"bert"})
+    assert set(model.params) == encoder | OWN[label_head]
+    assert all("pooler" not in model.params[part] for part in encoder)  # nothing reads it
     model.save_pretrained(tmp_path / "ours")
     back = from_pretrained(tmp_path / "ours")
     assert (back.head, label_head_of(back.metadata), back.model) == (model.head, label_head, model.model)
     jax.tree.map(np.testing.assert_array_equal, back.params, model.params)
-    (found,), (before,) = (SubwordPredictor(one).encode(["the cat sat"]) for one in (back, source))
+    (found,), (before,) = (Predictor.from_checkpoint(one.folder).encode(["the cat sat"]) for one in (back, source))
     np.testing.assert_allclose(found.vectors_WD, before.vectors_WD, atol=1e-5)  # without its head
     with pytest.raises(
         ValueError,
