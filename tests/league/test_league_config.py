@@ -132,11 +132,8 @@ def test_folder_noise_and_configs_are_resolved():
             "systems.c on topic: model.label_head=perceptron: HLM has the heads paper, reference, mean",
         ),
         (
-            lambda c: [
-                add_system(c, "c", config="characterbert_base"),
-                c.tasks.topic.update(set=("model.label_head=paper",)),
-            ],
-            "systems.c on topic: model.label_head=paper: CharacterBERT has the heads linear, perceptron, lstm, lstm768",
+            lambda c: c.tasks.topic.update(set=("model.label_head=paper",)),
+            "systems.a on topic: model.label_head=paper: CharBERT has the heads linear, perceptron, lstm, lstm768, mean",
         ),
         (lambda c: c.systems.b.update(tasks=("pos",)), "systems.b.tasks=('pos',) is for entries with `same`"),
         (
