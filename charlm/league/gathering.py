@@ -42,7 +42,7 @@ systems          name, title, ranked, behind, defence, same, start; of those tha
 tasks            name, title, metric, examples
 scores           task (null: the mean over tasks), system, noise ("": clean; "noise": mean over noises), value, low,
                  high, rank, seeds (value of each run; of single tasks)
-differences      task, noise ("" and "noise"), a, b, value, low, high: a minus b
+differences      task (null: the mean over tasks), noise ("" and "noise"), a, b, value, low, high: a minus b
 claims           text, verdict, value, low, high
 budgets          lists of systems that differ in nothing but their share of the budget, the smallest share first
 course           of each trained system: system, evaluations on held-out text in the course of pre-training (steps,
@@ -74,9 +74,8 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
         for system, conditions in rows.items():
             for condition, seeds in conditions.items():
                 per_seed[name, system, condition] = [float(metric(seed.sum(0)[None])[0]) for seed in seeds]
-    scores = [entry for name, draws in drawn.items() for entry in _scores(name, draws, per_seed)]
-    if len(drawn) > 1:
-        scores += _scores(None, over_tasks(list(drawn.values())), {})
+    everywhere = {None: over_tasks(list(drawn.values()))} if len(drawn) > 1 else {}
+    standings = drawn | everywhere
     claims = [answer(claim_of(text, config), drawn) for text in config.claims]
     found = {
         "format": FORMAT,
@@ -85,8 +84,8 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
         "config": config.to_dict(),
         "systems": [_system(config, places, name) for name in config.systems],
         "tasks": tasks,
-        "scores": scores,
-        "differences": [entry for name, draws in drawn.items() for entry in _differences(name, draws)],
+        "scores": [entry for name, draws in standings.items() for entry in _scores(name, draws, per_seed)],
+        "differences": [entry for name, draws in standings.items() for entry in _differences(name, draws)],
         "claims": [{"text": one.claim.text, "verdict": one.verdict} | _interval(one.difference) for one in claims],
         "budgets": budgets_of(config),
         "course": [{"system": name, "evaluations": evaluations(config, places, name)} for name in trained(config)],
@@ -147,7 +146,7 @@ def _scores(task: str | None, draws: Draws, per_seed: Mapping[tuple[str, str, st
     return found
 
 
-def _differences(task: str, draws: Draws) -> list[JsonObject]:
+def _differences(task: str | None, draws: Draws) -> list[JsonObject]:
     found = []
     for condition in (CLEAN, NOISE):
         there = [system for system in draws.systems() if draws.has(system, condition)]

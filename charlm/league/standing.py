@@ -2,8 +2,11 @@
 
 An interval is that of a bootstrap over examples and seeds together: each resample draws the examples anew, the same for
 all systems, and of each system its runs of fine-tuning. So it covers both the choice of the examples and the luck of
-fine-tuning, and differences are paired by example. It does not cover the luck of pre-training, of which there is one
-run a system; and as few runs spread less than many, it is somewhat narrow with two or three seeds.
+fine-tuning, and differences are paired by example. Of K runs it draws K - 1, since the mean of so many has just the
+variance that the runs let expect of the mean of K; the mean of K draws has less, by a third with three runs. Between
+equal systems of three runs and 500 simulated examples, 0 to 4 intervals of 95 % in a hundred miss 0 where runs stray up
+to twice as far as the choice of the examples does, and 11 where they stray five times as far. No interval covers the
+luck of pre-training, of which there is one run a system.
 Open it to change how intervals, ranks or answers are computed.
 """
 
@@ -107,7 +110,7 @@ def draws_of(
             model = (models or {}).get(system, system), len(seeds)
             if model not in picks:  # from a stream of its own, so that no other system changes its interval
                 own = np.random.default_rng([_SEED, zlib.crc32(model[0].encode()), model[1]])
-                picks[model] = own.integers(0, len(seeds), (samples, len(seeds)))
+                picks[model] = own.integers(0, len(seeds), (samples, max(1, len(seeds) - 1)))
             scores_KR = np.stack([metric(times_RE @ seed) for seed in seeds])
             drawn_RK = np.take_along_axis(scores_KR.T, picks[model], axis=1)
             found.values[system, condition] = float(np.mean([metric(seed.sum(0)[None])[0] for seed in seeds]))
@@ -152,6 +155,6 @@ def answer(claim: Claim, tasks: Mapping[str, Draws]) -> Answer:
         return Answer(claim, UNKNOWN, None)
     found = draws.difference(claim.a, claim.b, claim.noise)
     least = claim.points / 100
-    above = found.low > least if not claim.points else found.low >= least
-    below = found.high <= least if not claim.points else found.high < least
+    above = found.low >= least if claim.points else found.low > 0
+    below = found.high < least
     return Answer(claim, HOLDS if above else FAILS if below else UNDECIDED, found)

@@ -133,7 +133,7 @@ def test_folder_noise_and_configs_are_resolved():
         ),
         (
             lambda c: c.tasks.topic.update(set=("model.label_head=paper",)),
-            "systems.a on topic: model.label_head=paper: CharBERT has the heads linear, perceptron, lstm, lstm768, mean",
+            "systems.a on topic: model.label_head=paper: CharBERT has the heads linear, perceptron, lstm",
         ),
         (lambda c: c.systems.b.update(tasks=("pos",)), "systems.b.tasks=('pos',) is for entries with `same`"),
         (
