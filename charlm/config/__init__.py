@@ -114,16 +114,19 @@ def named_config(spec: str) -> ml_collections.ConfigDict:
     """Returns the config of a name that charlm carries, or of a path; with a variant behind a colon.
 
     Raises:
-      ValueError: there is no such file, or it cannot be run; the message begins with its path.
+      ValueError: there is no such config, or it cannot be run.
     """
     path, colon, variant = spec.partition(":")
-    path = path if path.endswith(".py") else f"configs/{path}.py"
+    file = path if path.endswith(".py") else f"configs/{path}.py"
+    if not Path(find_config_file(file)).is_file():
+        near = did_you_mean(path, [own.stem for own in CARRIED.glob("[a-z]*.py")])
+        raise ValueError(f"{path!r} is neither a config of charlm (charlm models lists them) nor a file{near}")
     try:
-        return load_config_file(f"{path}{colon}{variant}")
+        return load_config_file(f"{file}{colon}{variant}")
     except (ValueError, OSError):
         raise
     except Exception as error:  # whatever the file raises
-        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
 
 
 def check_command(path: str) -> None:

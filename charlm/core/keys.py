@@ -147,9 +147,10 @@ def set_typed(
       ValueError: there is no such key, or the value is of another type.
     """
     name, equals, text = setting.partition("=")
-    if not equals or name not in keys:
-        near = did_you_mean(name, keys) or f", a key of {whose}"
-        raise ValueError(f"--set {setting}: expected KEY=VALUE{near}")
+    if not equals:
+        raise ValueError(f"--set {setting}: expected KEY=VALUE")
+    if name not in keys:
+        raise ValueError(f"--set {setting}: {whose} has no key {name}{did_you_mean(name, keys)}")
     old = keys[name].default
     parts = tuple(part.strip() for part in text.split(",") if part.strip())
     try:

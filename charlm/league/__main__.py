@@ -1,14 +1,15 @@
 """Compares systems at equal budget: pre-trains, fine-tunes, measures under noise and reports, from one config.
 
-    python -m charlm.league league:tiny --workdir runs/league
+    python -m charlm.league league:tiny --set data.folder=data --workdir runs/league
     python -m charlm.league league:small --set data.folder=data --workdir runs/league --jobs 2
     python -m charlm.league league:small --set data.folder=data --workdir runs/league --dry-run
     python -m charlm.league league:small --set data.folder=data --workdir runs/league --only 'tune/pos/*'
 
-Every job is a command of charlm in a process of its own, with its log in logs/. The same command goes on after any
-stop, kill -9 too, and does nothing twice; Ctrl-C lets the jobs save first. Systems, tasks, seeds and noises may be
-added to a league that has begun, and those of which nothing is done yet may change; any other change needs another
-workdir. On a machine with GPUs each job has one.
+The files that a config names lie in data.folder; docs/howto/league.md says where those of `league` come from. Every job
+is a command of charlm in a process of its own, with its log in logs/. The same command goes on after any stop, kill -9
+too, and does nothing twice; Ctrl-C lets the jobs save first. Systems, tasks, seeds and noises may be added to a league
+that has begun, and those of which nothing is done yet may change; any other change needs another workdir. On a machine
+with GPUs each job has one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from charlm.core.commands import run_command
 from charlm.core.durable import write_text
 from charlm.core.local_paths import check_options
 from charlm.core.logs import print_error, start_logging
+from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.core.reading import read_object
 from charlm.core.types import JsonObject
 from charlm.league.changes import changes
@@ -40,6 +42,7 @@ from charlm.league.events import END, START, STOPPED, Events
 from charlm.league.jobs import Job
 from charlm.league.places import Places
 from charlm.league.running import Outcome, Runner, alone, chosen, slots_of
+from charlm.league.settings import check_files
 
 _TOLD = 5  # differences from the config of a workdir that are told
 
@@ -78,8 +81,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, command: str) -> int:
     check_options({"workdir": args.workdir}, needed=("workdir",))
+    if args.report and (args.only or args.dry_run):
+        raise ValueError(f"--report and {'--only' if args.only else '--dry-run'}: a report is written, and of all jobs")
     config = load(args.config, args.set)
     places = Places(Path(args.workdir))
+    if places.root.exists() and not places.root.is_dir():
+        raise ValueError(f"--workdir={places.root} is a file, expected a folder")
     stored = json.loads(json.dumps(config.to_dict()))
     _check_same(places, stored)
     from charlm.league.plan import jobs_of  # imported late, so that --help and mistakes need no JAX
@@ -87,12 +94,12 @@ def _run(args: argparse.Namespace, command: str) -> int:
     jobs = jobs_of(config, places)
     wanted = chosen(jobs, _named(jobs, args.only, config))
     slots = slots_of(args.jobs, args.devices)
+    if not args.report:  # which needs no data
+        check_files(config)
     if args.dry_run:
         _show(wanted)
         return 0
     if args.report:
-        if args.only:
-            raise ValueError("--report and --only: a report is of all jobs")
         if not places.config.is_file():
             raise ValueError(f"--workdir={places.root} holds no league")
         return _report(config, places, jobs)
@@ -144,7 +151,9 @@ def _named(jobs: Sequence[Job], globs: Sequence[str], config: ml_collections.Con
         if not fnmatch.filter(names, glob):
             if own := [part for part in glob.split("/") if part in measured]:
                 raise ValueError(f"--only={glob}: {own[0]} is measured by the jobs of {measured[own[0]]}")
-            raise ValueError(f"--only={glob} is the name of no job; --dry-run lists them")
+            raise ValueError(
+                f"--only={glob} is the name of no job; --dry-run lists them{did_you_mean(glob, names, ALIKE)}"
+            )
     return [name for name in names if not globs or any(fnmatch.fnmatch(name, glob) for glob in globs)]
 
 

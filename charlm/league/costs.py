@@ -43,7 +43,7 @@ def size_and_cost(view: View) -> Section:
         "of steps in pre-training and in all fine-tuning. Words are those of one splitter for all: "
         f"{view.results['config']['corpora']['splitter']}."
     )
-    head = ["system", "starts from", "body", "tables", "head", "words", "with start", "FLOPs", "with start"]
+    head = ["system", "starts from", "body", "tables", "head", "words", "words with start", "FLOPs", "FLOPs with start"]
     return Section("Size and cost", [Table(caption, [*head, "hours", "hours tuning"], rows, texts=2)] if rows else [])
 
 

@@ -16,8 +16,8 @@ from charlm.league.view import NOTHING, Block, Folded, Section, Table, View, wit
 
 INTERVALS = (
     "Square brackets hold 95 % intervals, of a bootstrap over examples and runs of fine-tuning together: each resample "
-    "draws the examples anew, the same for all systems, and of each system its runs. They do not cover the luck of "
-    "pre-training, of which there is one run a system, and as few runs spread less than many, they are somewhat narrow."
+    "draws the examples anew, the same for all systems, and of each system one run less than it has, which gives the "
+    "variance of the mean of all. They do not cover the luck of pre-training, of which there is one run a system."
 )
 RANKS = (
     "A rank is one more than the number of systems that are ahead beyond doubt, that is, with an interval of the "

@@ -12,6 +12,7 @@ import dataclasses
 import fcntl
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -29,6 +30,7 @@ from charlm.league.places import Places
 
 PAUSE = 0.2  # seconds between two looks at the processes
 _DEVICES = "CUDA_VISIBLE_DEVICES"
+_DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # a number, or the name that nvidia-smi -L gives
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG of prctl
 
 log = logging.getLogger("charlm")
@@ -71,11 +73,13 @@ def slots_of(jobs: int, devices: str) -> list[dict[str, str]]:
       devices: "auto": the GPUs of this machine, or those of CUDA_VISIBLE_DEVICES; "none"; or numbers between commas.
 
     Raises:
-      ValueError: `jobs` is negative.
+      ValueError: `jobs` is negative, or `devices` names none.
     """
     if jobs < 0:
         raise ValueError(f"--jobs={jobs}: expected a number from 0 on")
-    found = _gpus() if devices == "auto" else [] if devices == "none" else [d for d in devices.split(",") if d]
+    if devices not in ("auto", "none") and not all(_DEVICE.fullmatch(one) for one in devices.split(",")):
+        raise ValueError(f'--devices={devices}: expected "auto", "none", or numbers such as 0,1')
+    found = _gpus() if devices == "auto" else [] if devices == "none" else devices.split(",")
     if not found:
         return [{}] * (jobs or 1)
     return [{_DEVICES: found[number % len(found)]} for number in range(jobs or len(found))]

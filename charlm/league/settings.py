@@ -12,6 +12,7 @@ import ml_collections
 from charlm.config import finetuning, load_config_file, pretraining, unknown_key
 from charlm.convert.heads import READ_BY, check_label_head
 from charlm.core.keys import Key
+from charlm.data.files import matching_files
 from charlm.families.family import Family, families, family, model_options
 from charlm.tasks.table import class_of
 
@@ -45,6 +46,27 @@ def check_settings(systems: ml_collections.ConfigDict, tasks: ml_collections.Con
                 _check_tuning(f"systems.{name}.tune", entry.tune, task, family(config.family))
                 together = (*tasks[task_name]["set"], *entry.tune)
                 _check_label_head(f"systems.{name} on {task_name}", together, task, family(config.family))
+
+
+def check_files(config: ml_collections.ConfigDict) -> None:
+    """Checks that the files that a league reads exist, or of those of a glob at least one.
+
+    Args:
+      config: the resolved config of the league.
+
+    Raises:
+      ValueError: a file does not exist; names the key.
+    """
+    for key in ("train", "heldout"):
+        for spec in config.corpora[key]:
+            if spec != "builtin" and not spec.startswith("tfds:"):
+                matching_files(spec, f"corpora.{key}", corpora=True)
+    for name, task in config.tasks.items():
+        for key in ("train", "dev", "measure"):
+            for file in task[key]:
+                matching_files(file, f"tasks.{name}.{key}")
+    if config.robustness.misspellings:
+        matching_files(config.robustness.misspellings, "robustness.misspellings")
 
 
 def _check_tuning(

@@ -4,9 +4,9 @@ An interval is that of a bootstrap over examples and seeds together: each resamp
 all systems, and of each system its runs of fine-tuning. So it covers both the choice of the examples and the luck of
 fine-tuning, and differences are paired by example. Of K runs it draws K - 1, since the mean of so many has just the
 variance that the runs let expect of the mean of K; the mean of K draws has less, by a third with three runs. Between
-equal systems of three runs and 500 simulated examples, 0 to 4 intervals of 95 % in a hundred miss 0 where runs stray up
-to twice as far as the choice of the examples does, and 11 where they stray five times as far. No interval covers the
-luck of pre-training, of which there is one run a system.
+equal systems of three runs and 500 simulated examples, at most 4 of a hundred 95 % intervals leave out 0 where runs
+stray up to twice as far as the choice of the examples does, and 11 where they stray five times as far. No interval
+covers the luck of pre-training, of which there is one run a system.
 Open it to change how intervals, ranks or answers are computed.
 """
 

@@ -235,7 +235,7 @@ def test_a_student_whose_states_were_removed_is_not_replaced(runs, folder, sourc
         (["teacher="], "teacher is empty: expected the model that made the vectors of the index"),
         (["teacher=nowhere"], "teacher=nowhere: nowhere does not exist"),
         (["alignment.pooling=max"], "alignment.pooling='max' is not one of empty, mean, cls"),
-        (["task=tagging"], "--set task=tagging: expected KEY=VALUE"),
+        (["task=tagging"], "--set task=tagging: an aligned student has no key task"),
         (
             ["optim.freeze=^hlm/,dense"],
             r"optim\.freeze=.* leaves nothing to be trained that the student's vectors depend",

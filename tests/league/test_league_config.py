@@ -314,7 +314,11 @@ def test_any_other_change_is_named(change, told):
 
 @pytest.mark.parametrize(
     ("more", "told"),
-    [([], "holds no league"), (["--only", "tune/*"], "--report and --only: a report is of all jobs")],
+    [
+        ([], "holds no league"),
+        (["--only", "tune/*"], "--report and --only: a report is written, and of all jobs"),
+        (["--dry-run"], "--report and --dry-run: a report is written, and of all jobs"),
+    ],
 )
 def test_a_report_needs_a_league_and_is_whole(tmp_path, capsys, more, told):
     line = ["league:tiny", "--set", "data.folder=x", "--workdir", str(tmp_path / "none"), "--report", *more]
@@ -327,7 +331,8 @@ def test_a_report_needs_a_league_and_is_whole(tmp_path, capsys, more, told):
     ("glob", "told"),
     [
         ("measure/*/bert+symspell/*", "bert+symspell is measured by the jobs of bert\n"),
-        ("tune/gone", "--only=tune/gone is the name of no job; --dry-run lists them"),
+        ("tune/gone", "--only=tune/gone is the name of no job; --dry-run lists them\n"),
+        ("train/hml", "--only=train/hml is the name of no job; --dry-run lists them; did you mean train/hlm?\n"),
     ],
 )
 def test_names_of_no_job_are_told(tmp_path, capsys, glob, told):
@@ -343,6 +348,43 @@ def test_names_of_no_job_are_told(tmp_path, capsys, glob, told):
     ]
     assert main(line) == 1
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("gone", "told"),
+    [
+        ("text/a.txt", "corpora.train: '{}' does not exist"),
+        ("pos/en_ewt-ud-dev.conllu.gz", "tasks.pos.train: '{}' does not exist"),
+        ("list.txt", "robustness.misspellings: '{}' does not exist"),
+    ],
+)
+def test_files_are_there_before_anything_runs(tmp_path, capsys, gone, told):
+    files = ("text/a.txt", "pos/en_ewt-ud-dev.conllu.gz", "cls/goemotions_dev.tsv.gz", "list.txt")
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(b"")
+    own = ["corpora.train={folder}/text/a.txt", "robustness.misspellings={folder}/list.txt"]
+    line = ["league:tiny", "--set", f"data.folder={tmp_path}", *own, "--workdir", str(tmp_path / "run"), "--dry-run"]
+    assert main(line) == 0
+    assert "ready  budget/bert" in capsys.readouterr().out
+    (tmp_path / gone).unlink()
+    assert main(line) == 1
+    assert told.format(tmp_path / gone) in capsys.readouterr().err
+
+
+def test_mistakes_of_the_command_line_are_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    workdir, file = ["--workdir", str(tmp_path / "run")], ["--workdir", str(tmp_path / "file")]
+    for line, told in (
+        (["leage", *workdir], "error: 'leage' is neither a config of charlm (charlm models lists them) nor a file; did "
+         "you mean league?\n"),
+        (["league:tiny", "--set", "data.folder=x", *file, "--dry-run"], f"--workdir={file[1]} is a file, expected a "
+         "folder\n"),
+        (["league:tiny", *workdir, "--set", "budget.wrds=5"], "--set budget.wrds=5: the league has no key budget.wrds; "
+         "did you mean budget.words?\n"),
+    ):  # fmt: skip
+        assert main(line) == 1
+        assert capsys.readouterr().err.endswith(told)
 
 
 def test_a_workdir_of_another_league_tells_a_few_differences(tmp_path, capsys):

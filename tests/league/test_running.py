@@ -154,8 +154,12 @@ def test_each_job_has_a_device(tmp_path, monkeypatch):
     job = shell(tmp_path, "a", line='test "$CUDA_VISIBLE_DEVICES" = 7')
     with alone(places) as lock:
         assert Runner(places, slots_of(0, "7"), lock, Events(places.events)).run([job]).done == ["a"]
+    assert slots_of(0, "GPU-1a-2b")[0]["CUDA_VISIBLE_DEVICES"] == "GPU-1a-2b"
     with pytest.raises(ValueError, match="--jobs=-1"):
         slots_of(-1, "none")
+    for wrong in ("gpu0", "0,,1", ""):
+        with pytest.raises(ValueError, match=f'^--devices={wrong}: expected "auto", "none", or numbers such as 0,1$'):
+            slots_of(0, wrong)
 
 
 def test_chosen_jobs_come_with_what_they_need(tmp_path):

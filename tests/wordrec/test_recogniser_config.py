@@ -23,7 +23,10 @@ def test_variants_and_settings():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["train.step=1"], r"--set train\.step=1: expected KEY=VALUE; did you mean train\.steps\?"),
+        (
+            ["train.step=1"],
+            r"step=1: a word recogniser has no key train\.step; did you mean train\.steps\?",
+        ),
         (["train.steps"], "expected KEY=VALUE"),
         (["train.steps=many"], "expected a value such as 20000"),
         (["train.steps=0"], "train.steps=0 must be at least 1"),
@@ -37,7 +40,7 @@ def test_variants_and_settings():
         (["data.weights=1,2"], "data.weights=.*: expected a positive number for each of data.train"),
         (["data.weights=0"], "data.weights=.*: expected a positive number for each of data.train"),
         (["data.weights=much"], "expected numbers, such as 1,2"),
-        (["model.remat=True"], "expected KEY=VALUE"),
+        (["model.remat=True"], "a word recogniser has no key model.remat"),
         (["seed=-1"], "seed=-1"),
     ],
 )
