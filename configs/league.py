@@ -271,7 +271,7 @@ def _evening_claims(of_texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _inside_words(config: ml_collections.ConfigDict, size: _Size) -> None:
     """Adds HLMs of the size of "evening" with more inside words."""
-    # The same body with two layers inside words: [WORD_CLS] of a single one reads letters as a bag, each by its place.
+    # The same body with two layers inside words: single runs on fewer words tagged better with them.
     deep = (*size.words, *size.learning, "model.intra_layers=2", "model.intra_ffn=128", "model.inter_ffn=416")
     add_system(config, "hlm-two", title="HLM, two layers inside words", config="hlm_base", set=deep)
     add_system(  # a table of as many rows as that of BERT's subwords

@@ -69,36 +69,22 @@ def test_figures_show_the_tables(tmp_path, monkeypatch):
         drawn["rows_of"]("gone")
 
 
-def cells_of(page: Path) -> dict[tuple[str, ...], list[str]]:
-    """Returns the rows of the tables of scores on a page of a league, joined, by the cells that name the system."""
-    named = 1 if page.stem == "evening" else 2
-    found: dict[tuple[str, ...], list[str]] = {}
-    for line in page.read_text("utf-8").splitlines():
-        if re.match(r"\| [A-Z]", line):
-            row = [cell.strip() for cell in line.strip("|").split("|")]
-            found.setdefault(tuple(row[:named]), []).extend(row[named:])
-    return found
+def test_tables_of_leagues_are_those_of_their_results():
+    written = runpy.run_path(str(DOCS / "league" / "tables.py"))
+    for page, tables in written["PAGES"].items():
+        text = (DOCS / "league" / f"{page}.md").read_text("utf-8")
+        found = json.loads((DOCS / "league" / f"{page}.json").read_text("utf-8"))
+        assert [mark[2] for mark in written["MARKED"].finditer(text)] == [*tables]
+        assert written["filled"](page, text, found) == text, "python docs/league/tables.py writes them anew"
 
 
-def test_tables_of_leagues_are_those_of_their_reports():
-    league, curves = (
-        json.loads((DOCS / "league" / f"{name}.json").read_text("utf-8")) for name in ("evening", "curves")
-    )
-    of = lambda found: {(one["task"], one["system"], one["noise"]): one for one in found["scores"]}
-    shown_tasks = (None, "pos", "disease", "entities", "emotions", "coinages")
-    scores, conditions = of(league), [(task, noise) for task in shown_tasks for noise in ("", "noise")]
-    shown = lambda key: f"{100 * scores[key]['value']:.1f}" if key in scores else "–"
-    assert cells_of(DOCS / "league" / "evening.md") == {
-        (one["title"],): [shown((task, one["name"], noise)) for task, noise in conditions] for one in league["systems"]
-    }
-    scores = of(curves)
-    wanted = {}
-    for one in curves["systems"]:
-        found = [scores[task, one["name"], noise] for task in ("pos", "emotions") for noise in ("", "noise")]
-        cells = [f"{one['flops'] / 1e12:.1f}", f"{one['seconds'] / 60:.0f}"]
-        cells += ["{:.1f} ({:.1f} to {:.1f})".format(*(100 * x[k] for k in ("value", "low", "high"))) for x in found]
-        wanted[one["title"].partition(",")[0], f"{one['words'] / 1e6:.2f}"] = cells
-    assert cells_of(DOCS / "league" / "curves.md") == wanted
+def test_a_difference_is_bold_if_it_is_beyond_doubt():
+    shown = runpy.run_path(str(DOCS / "league" / "tables.py"))["shown"]
+    assert shown({"value": 0.0123, "low": 0.001, "high": 0.02}, interval=True) == "**+1.2** (0.1 to 2.0)"
+    assert shown({"value": -0.0123, "low": -0.02, "high": 0.0}, interval=True) == "-1.2 (-2.0 to 0.0)"
+    assert shown({"value": -0.0001, "low": -0.02, "high": 0.01}, interval=False) == "0.0"
+    assert shown({"value": -0.02, "low": -0.03, "high": -0.01}, interval=False) == "**-2.0**"
+    assert shown(None, interval=True) == "–"
 
 
 def test_answers_are_those_of_the_model_and_the_figure_is_drawn_from_them():
