@@ -215,8 +215,9 @@ def league() -> None:
     means = {(one["system"], one["noise"]): one for one in found["scores"] if one["task"] is None}
     whole = {name for name, _ in means if {(name, ""), (name, "noise")} <= means.keys()}
     names = sorted(whole, key=lambda name: means[name, "noise"]["value"])
-    figure = plt.figure(figsize=(8, 9.2), facecolor=PAPER)
-    cells = figure.add_gridspec(2, 2, height_ratios=(11, 9))
+    rows, curves = 0.26 * len(names), 4.4  # inches
+    figure = plt.figure(figsize=(8, rows + curves), facecolor=PAPER)
+    cells = figure.add_gridspec(2, 2, height_ratios=(rows, 0.75 * curves))
     above, by_words, by_flops = (figure.add_subplot(cell) for cell in (cells[0, :], cells[1, 0], cells[1, 1]))
     for row, name in enumerate(names):
         clean, noisy = (means[name, noise] for noise in ("", "noise"))
@@ -259,13 +260,16 @@ def curves() -> None:
                                   sharey="row", facecolor=PAPER)  # fmt: skip
     for row, task in zip(panels, found["tasks"], strict=True):
         for axes, cost, unit in ((row[0], "words", 1e6), (row[1], "flops", 1e12)):
-            for family, color, marker in (("bert", BERT, "s"), ("hlm", HLM, "o")):
+            for family, color, marker in (("bert", BERT, "s"), ("roformer", LEAD, "^"), ("hlm", HLM, "o")):
                 own = [one for one in ranked if one["name"].partition("-")[0] == family]
+                if not own:
+                    continue
+                title = next(one["title"] for one in own if one["name"] == family)
                 at = [one[cost] / unit for one in own]
                 for noise, style in (("", "-"), ("noise", "--")):
                     points = [scores[task["name"], one["name"], noise] for one in own]
                     low, value, high = ([100 * point[key] for point in points] for key in ("low", "value", "high"))
-                    label = f"{family.upper()}, {'under noise' if noise else 'clean'}"
+                    label = f"{title}, {'under noise' if noise else 'clean'}"
                     axes.plot(at, value, style, color=color, marker=marker, markersize=4, label=label)
                     axes.fill_between(at, low, high, color=color, alpha=0.08, linewidth=0)
             axes.set_xscale("log")
