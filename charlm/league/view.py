@@ -78,6 +78,14 @@ class View:
         """Returns the title of a system."""
         return self.systems[system]["title"]
 
+    def begun(self, system: str) -> str:
+        """Returns the title of a system, and whether its pre-training is not finished yet."""
+        own = self.systems[system]
+        pre_trained = own["same"] or system
+        job = f"train/{pre_trained}"
+        going = any(name == job or name.startswith(f"{job}/") for name in self.results["missing"])
+        return f"{own['title']} (not finished)" if going else own["title"]
+
     def share(self, system: str) -> float:
         """Returns the share of the budget that a system sees itself."""
         return self.results["config"]["systems"][system]["share"]

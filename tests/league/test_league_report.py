@@ -134,4 +134,6 @@ def test_a_partial_report_names_what_is_missing(tmp_path):
     text = (tmp_path / "report.md").read_text()
     assert "3 jobs are not done" in text
     assert "- train: a\n- tune: pos/a/0, pos/a/1" in text
+    assert "| A (not finished) | nothing | 10 |" in text
+    assert "| B | nothing | 10 |" in text
     assert [section.title for section in sections_of(found)] == ["Standing", "Size and cost", "How it was made"]
