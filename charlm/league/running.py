@@ -30,6 +30,9 @@ from charlm.league.places import Places
 
 PAUSE = 0.2  # seconds between two looks at the processes
 _DEVICES = "CUDA_VISIBLE_DEVICES"
+_MEMORY = "XLA_CLIENT_MEM_FRACTION"  # share of a GPU's memory that a process takes at its start
+_MEMORY_SET = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")  # what else a user may have said
+_SHARED_MEMORY = 0.9  # of a GPU, for all jobs on it
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")  # a number, or the name that nvidia-smi -L gives
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG of prctl
 
@@ -69,7 +72,8 @@ def slots_of(jobs: int, devices: str) -> list[dict[str, str]]:
     """Returns the environment variables of each place where a job can run.
 
     Args:
-      jobs: number of jobs side by side; 0: one for each device, one where there are none.
+      jobs: number of jobs side by side; 0: one for each device, one where there are none. Jobs that share a device
+        share its memory, unless the environment says how JAX takes it.
       devices: "auto": the GPUs of this machine, or those of CUDA_VISIBLE_DEVICES; "none"; or numbers between commas.
 
     Raises:
@@ -82,7 +86,12 @@ def slots_of(jobs: int, devices: str) -> list[dict[str, str]]:
     found = _gpus() if devices == "auto" else [] if devices == "none" else devices.split(",")
     if not found:
         return [{}] * (jobs or 1)
-    return [{_DEVICES: found[number % len(found)]} for number in range(jobs or len(found))]
+    jobs = jobs or len(found)
+    sharing = -(-jobs // len(found))
+    memory = {}
+    if sharing > 1 and not any(os.environ.get(name) for name in (_MEMORY, *_MEMORY_SET)):
+        memory = {_MEMORY: f"{_SHARED_MEMORY / sharing:.3f}"}  # the first job would take three quarters of all
+    return [{_DEVICES: found[number % len(found)]} | memory for number in range(jobs)]
 
 
 def _gpus() -> list[str]:

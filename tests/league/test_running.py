@@ -148,6 +148,10 @@ def test_each_job_has_a_device(tmp_path, monkeypatch):
     assert slots_of(3, "none") == [{}] * 3
     assert slots_of(0, "0,2") == [{"CUDA_VISIBLE_DEVICES": "0"}, {"CUDA_VISIBLE_DEVICES": "2"}]
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in slots_of(3, "0,1")] == ["0", "1", "0"]
+    assert {slot["XLA_CLIENT_MEM_FRACTION"] for slot in slots_of(3, "0,1")} == {"0.450"}
+    with monkeypatch.context() as patch:
+        patch.setenv("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        assert slots_of(2, "0") == [{"CUDA_VISIBLE_DEVICES": "0"}] * 2
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
     assert [slot["CUDA_VISIBLE_DEVICES"] for slot in slots_of(0, "auto")] == ["5", "7"]
     places = Places(tmp_path)
