@@ -165,8 +165,8 @@ def test_the_command_measures(trained, capsys):
     ("arguments", "message"),
     [
         (["train", "wordrec", "--workdir=", "--set", "train.steps=1"], "--workdir= is empty"),
-        (["train", "wordrek", "--workdir=x"], "wordrek.py"),
-        (["train", "wordrec", "--workdir=x", "--set", "lr=1"], "--set lr=1: expected KEY=VALUE"),
+        (["train", "wordrek", "--workdir=x"], "'wordrek' is neither a config of charlm"),
+        (["train", "wordrec", "--workdir=x", "--set", "lr=1"], "--set lr=1: a word recogniser has no key lr"),
         (["measure", "--data=/none.txt", "--defence=nfkc"], "/none.txt"),
         (["measure", "--data=x", "--defence=wordrec:/none"], "there is no folder '/none'"),
         (["measure", "--data=x", "--heldout=1"], "--heldout=1.0: expected a share"),
