@@ -6,7 +6,7 @@ them in bfloat16, for accelerators, and for processors that multiply it faster (
 models and five short tasks: some thirteen hours of two cores of such a processor; "curves" has BERT, with both kinds of
 positions, and HLM of "evening" on an eighth, a quarter, a half and all of the words; "base", the same as "", has the
 models' base sizes, for a pod; "tiny" shows in minutes that all of it works. The folder of data is laid out as the names
-of files below say: text/ (plain text), pos/, ner/, cls/, qa/ and misspell/.
+of files below say, and docs/howto/league.md tells where they come from.
 
 Sizes: the bodies, that is, all parameters but tables of embeddings and what predicts in pre-training, are equal within
 some 4 %, those of "small" as the jobs budget/* count them (4.7 million of BERT), those of "base" by the formulas below

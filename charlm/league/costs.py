@@ -30,7 +30,7 @@ def size_and_cost(view: View) -> Section:
             continue
         sizes = one.get("parameters") or {}
         rows.append([
-            view.begun(one["name"]) if one["ranked"] else f"{view.begun(one['name'])} (only a start for others)",
+            view.named_with_state(one["name"]) + ("" if one["ranked"] else " (only a start for others)"),
             view.named(one["same"] or one["start"]) if one["same"] or one["start"] else "nothing",
             *(_count(sizes.get(key)) for key in ("body", "tables", "head")),
             _count(one.get("words")), _count(one.get("words_all")),
@@ -51,7 +51,7 @@ def course(view: View) -> Section:
     """Returns what the systems have learned of held-out text in the course of pre-training."""
     rows, by_words, by_flops = [], [], []
     for entry in view.results.get("course", []):
-        name = view.begun(entry["system"])
+        name = view.named_with_state(entry["system"])
         known = [one for one in entry["evaluations"] if one["bits_per_char"] is not None]
         for one in known:
             spent = [_count(one["steps"]), _count(one["words"]), _flops(one["flops"])]

@@ -78,7 +78,7 @@ class View:
         """Returns the title of a system."""
         return self.systems[system]["title"]
 
-    def begun(self, system: str) -> str:
+    def named_with_state(self, system: str) -> str:
         """Returns the title of a system, and whether its pre-training is not finished yet."""
         own = self.systems[system]
         pre_trained = own["same"] or system

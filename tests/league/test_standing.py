@@ -82,6 +82,21 @@ def test_the_luck_of_runs_has_the_variance_of_their_mean():
         assert np.var(found.samples["a", CLEAN]) == pytest.approx(np.var(runs, ddof=1) / len(runs), rel=0.05)
 
 
+@pytest.mark.parametrize("stray", [0.0, 1.0, 2.0])
+def test_equal_systems_are_seldom_told_apart(stray):
+    """Runs stray by that multiple of what the choice of the examples does; 95 % intervals may leave out 0 in 5 %."""
+    rng, repetitions, misses = np.random.default_rng(0), 120, 0
+    luck = stray * 0.7 * np.sqrt(0.25 / EXAMPLES)
+    for _ in range(repetitions):
+        easy_E = rng.beta(0.5, 0.5, EXAMPLES)
+        runs = lambda easy_E=easy_E: [
+            np.stack([rng.random(EXAMPLES) < easy_E + rng.normal(0, luck), np.ones(EXAMPLES)], axis=1) for _ in range(3)
+        ]
+        found = draws_of({name: {CLEAN: runs()} for name in "ab"}, share, (), 200).difference("a", "b", CLEAN)
+        misses += not found.low <= 0 <= found.high
+    assert misses <= 0.05 * repetitions
+
+
 def test_a_model_behind_a_defence_that_changes_nothing_differs_by_nothing():
     seeds = {CLEAN: [rows(accuracy, 0) for accuracy in (0.5, 0.7, 0.9)]}
     same = draws_of({"a": seeds, "a+x": seeds}, share, (), 200, {"a+x": "a"}).difference("a", "a+x", CLEAN)
