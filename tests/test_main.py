@@ -72,7 +72,7 @@ def test_ctrl_c_ends_a_run_with_a_status_that_and_sees(tmp_path, monkeypatch, nu
     def stopped(*_, **__):
         with stop_signal() as asked:
             signal.raise_signal(number)
-            return not asked(1)
+            return not asked()
 
     monkeypatch.setattr(charlm.training.stages, "train", stopped)
     assert main(f"--config={TINY}", cwd=tmp_path).returncode == status

@@ -149,8 +149,11 @@ def total(count: Number) -> Number:
     """Returns the sum of a number over all processes (floats in float32 precision); all must call it."""
     if alone():
         return count
-    kind = np.int32 if isinstance(count, int) else np.float32
-    return type(count)(np.sum(multihost_utils.process_allgather(kind(count)), dtype=np.float64))
+    if not isinstance(count, int):
+        return type(count)(np.sum(multihost_utils.process_allgather(np.float32(count)), dtype=np.float64))
+    halves = np.asarray([count >> 31, count & 2**31 - 1], np.int32)  # an array that is exchanged has 32 bits a number
+    high, low = np.sum(multihost_utils.process_allgather(halves), axis=0, dtype=np.int64).tolist()
+    return type(count)((high << 31) + low)
 
 
 def primary_first(work: Callable[[], T]) -> T:

@@ -93,10 +93,12 @@ class MetricWriter:
         if not self._path.exists():
             return
         lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        read = [(line, parse_line(line)) for line in lines if line.endswith("\n")]
-        kept = [line for line, metrics in read if metrics is not None and metrics["step"] <= step]
-        if kept != lines:
-            write_text(self._path, "".join(kept))
+        read = [parse_line(line) if line.endswith("\n") else None for line in lines]
+        kept = [n for n, metrics in enumerate(read) if metrics is not None and metrics["step"] <= step]
+        if damaged := read[: kept[-1]].count(None) if kept else 0:  # the last line of all may be half of a later step's
+            log.warning("%s: %d damaged lines left out; their metrics are lost", self._path, damaged)
+        if len(kept) < len(lines):
+            write_text(self._path, "".join(lines[n] for n in kept))
 
     def write(self, step: int, scalars: Mapping[str, float]) -> None:
         """Writes the scalars of a step.

@@ -5,11 +5,18 @@ Open it to see what a task gets from a reader, or to add a kind of example.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import NamedTuple
 
 PLACES = 3  # places kept per reason: enough to see the pattern, few enough to print
+
+log = logging.getLogger("charlm")
+
+_noted: ContextVar[list[str] | None] = ContextVar("_noted", default=None)  # where `Skipped.log` adds its lines, too
 
 
 class TextExample(NamedTuple):
@@ -121,6 +128,27 @@ class Skipped:
                 more = ", ..." if count > len(places) else ""
                 lines.append(f"{kind} {count:,} x {reason}: {', '.join(places)}{more}")
         return lines
+
+    def log(self) -> None:
+        """Logs the lines of `report`, and adds them to the list of `noted`, within its block."""
+        lines, noted = self.report(), _noted.get()
+        for line in lines:
+            log.info("%s", line)
+        if noted is not None:
+            noted += lines
+
+
+@contextlib.contextmanager
+def noted(lines: list[str]) -> Iterator[None]:
+    """Within this block, adds to `lines` what readers left out or repaired, so that a report can say it.
+
+    A task's `read` is not asked to return it, since tasks of other packages have only their examples to return.
+    """
+    token = _noted.set(lines)
+    try:
+        yield
+    finally:
+        _noted.reset(token)
 
 
 def joined(words: Sequence[str], spaces: Sequence[bool] | None = None) -> tuple[str, list[tuple[int, int]]]:

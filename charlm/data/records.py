@@ -12,6 +12,7 @@ import glob
 import itertools
 import json
 import os
+import posixpath
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from charlm.core.reading import read_json
 from charlm.data.text_records import TextRecord
 
 LONGEST_COUNTED = 255  # characters; a longer word is counted as a word of this length
+DESCRIPTION_FILE = "corpus.json"  # beside shards: their names, counts and settings
 ENCODER_VERSION = 1  # raise it when the same text and settings would give other records
 
 
@@ -190,8 +192,9 @@ def remedy_of(corpus: str) -> str:
 def shard_paths(spec: str, key: str) -> list[str]:
     """Returns the shards that match a path or glob (copies of objects in a store); ValueError if none does."""
     if is_address(spec):
-        with contextlib.suppress(ValueError):  # not all have them
-            stores.matching(counts_file(spec), key)
+        for description in (counts_file(spec), posixpath.join(posixpath.dirname(spec), DESCRIPTION_FILE)):
+            with contextlib.suppress(ValueError):  # not all have them
+                stores.matching(description, key)
         return stores.matching(spec, key)
     path = os.path.expanduser(spec)
     paths = [path] if os.path.isfile(path) else sorted(glob.glob(path, recursive=True))

@@ -8,7 +8,6 @@ So retrieval measures a classifier by nearest centroid, which needs no training.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,8 +16,6 @@ from charlm.core.nearest import ALIKE, did_you_mean
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.text_tables import read_texts
 from charlm.evaluate_retrieval.data import RetrievalData
-
-log = logging.getLogger("charlm")
 
 _CLASSES = 20  # names of classes that a message lists
 
@@ -60,8 +57,7 @@ def _read(path: str, text: str, label: str) -> Sequence[TextExample]:
     found = read_texts(path, text=text, label=label, skipped=skipped)
     if not found:
         raise ValueError(f"{path}: expected texts in column {text!r}, got only empty ones")
-    for line in skipped.report():
-        log.info("%s", line)
+    skipped.log()
     return found
 
 

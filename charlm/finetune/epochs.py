@@ -41,21 +41,29 @@ class Best:
 
 
 class RunPosition:
-    """The position of a run: its next batch, and its best score so far."""
+    """The position of a run: its next batch, its best score so far, and what batches are made by.
 
-    def __init__(self) -> None:
+    Attributes:
+      lengths: lengths of batches, ascending, which decide what rows make a batch (`charlm.finetune.strips`). They
+        depend on the devices, and a run that goes on with others keeps those that it began with, so that each row is
+        in one batch of an epoch.
+    """
+
+    def __init__(self, lengths: tuple[int, ...]) -> None:
+        self.lengths = lengths
         self.place = Place(0, 0)
         self.best: Best | None = Best()  # None after loading a checkpoint that does not store it
 
     def get_state(self) -> JsonObject:
         """Returns the position as JSON-able values."""
         best = self.best and {"score": self.best.score, "since": self.best.since}
-        return self.place._asdict() | {"best": best}
+        return self.place._asdict() | {"best": best, "lengths": [*self.lengths]}
 
     def set_state(self, state: JsonObject) -> None:
         """Moves to a saved position."""
         self.place = Place(state["epoch"], state["batch"])
         self.best = Best(**state["best"]) if state.get("best") else None
+        self.lengths = tuple(state.get("lengths", self.lengths))
 
     def best_among(self, scores: Iterable[float]) -> Best:
         """Returns the best score; if the checkpoint did not store it, computes it from `scores`, one per epoch."""
@@ -70,8 +78,9 @@ class EpochBatches:
     """An endless iterator over packed batches, epoch after epoch; `charlm.training.loop.Loop` reads it.
 
     Args:
-      rows_of: epoch -> its rows, and the groups of rows that form batches.
+      rows_of: epoch and lengths of batches -> the rows of the epoch, and the groups of rows that form batches.
       packer: packs them.
+      lengths: those of a run that begins; one that goes on has its own.
       ahead: number of batches that a thread packs in advance.
 
     Attributes:
@@ -81,19 +90,24 @@ class EpochBatches:
     """
 
     def __init__(
-        self, rows_of: Callable[[int], tuple[Sequence[Row], Sequence[Group]]], packer: Packer, ahead: int
+        self,
+        rows_of: Callable[[int, tuple[int, ...]], tuple[Sequence[Row], Sequence[Group]]],
+        packer: Packer,
+        lengths: tuple[int, ...],
+        ahead: int,
     ) -> None:
-        self.position = RunPosition()
+        self.position = RunPosition(lengths)
         self.taken = (1, 0, 1)
         self._rows_of, self._packer, self._ahead = rows_of, packer, ahead
         self._source: Generator[Packed, None, None] | None = None
         self._count = 0
+        packer.measure(*rows_of(0, lengths))
 
     def __next__(self) -> Packed:
         """Returns the next batch."""
         epoch, at = self.position.place
         if self._source is None:
-            rows, groups = self._rows_of(epoch)
+            rows, groups = self._rows_of(epoch, self.position.lengths)
             self._count = len(groups)
             self._source = self._packed(rows, groups[at:])
         packed = next(self._source)
@@ -132,7 +146,10 @@ class EpochBatches:
     def set_state(self, state: JsonObject) -> None:
         """Moves to a saved position."""
         self.close()
+        before = self.position.lengths
         self.position.set_state(state)
+        if self.position.lengths != before:
+            self._packer.measure(*self._rows_of(0, self.position.lengths))
 
     def close(self) -> None:
         """Ends the thread, if there is one."""

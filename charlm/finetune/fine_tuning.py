@@ -109,18 +109,17 @@ class FineTuning:
             if shares
             else lengths_of(self._rows, self._units.longest)
         )
-        self._groups = lambda rows, epoch: epoch_groups(
+        self._groups = lambda rows, epoch, lengths: epoch_groups(
             rows, lengths, cfg.batch_size, seed, epoch, pieces, shares=shares
         )
-        self._packer.measure(*self._epoch(0))
-        self._batches = EpochBatches(self._epoch, self._packer, cfg.prefetch)
+        self._batches = EpochBatches(self._epoch, self._packer, lengths, cfg.prefetch)
         self.steps = config.train.epochs * math.ceil(len(self._rows) / cfg.batch_size)
         self._build(source, target, mesh, shards)
         self._profiler = StepProfiler(profile)
 
     def sample(self) -> Packed:
         """Returns a batch of the first epoch with the longest rows, which needs most memory."""
-        rows, groups = self._epoch(0)
+        rows, groups = self._epoch(0, self._batches.position.lengths)
         return self._packer.pack(rows, max(groups, key=lambda group: self._packer.strips(group) * group.length))
 
     def _build(self, source: Pretrained, target: Target, mesh: Mesh, shards: int) -> None:
@@ -141,13 +140,13 @@ class FineTuning:
         self.program = replace(program, place=lambda packed: place(packed.batch))
         self._init = lambda: jax.jit(init, out_shardings=placed)(place_state(params, placed.params))
 
-    def _epoch(self, epoch: int) -> tuple[list[Row], list[Group]]:
-        """Returns the rows and the batches of an epoch."""
+    def _epoch(self, epoch: int, lengths: tuple[int, ...]) -> tuple[list[Row], list[Group]]:
+        """Returns the rows of an epoch, and its batches of these lengths."""
         rows = self._rows
         if self._noise or self._units.draws:
             noisy = self._noise.draw(self._task, self._data.train, f"epoch {epoch}")
             rows = self._task.rows(noisy, self._units.training(self._seed, epoch), training=not self._noise)
-        return rows, self._groups(rows, epoch)
+        return rows, self._groups(rows, epoch, lengths)
 
     @property
     def finished(self) -> bool:

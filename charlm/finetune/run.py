@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
+import os
 import shlex
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ from charlm.training import workdir as workdirs
 log = logging.getLogger("charlm")
 
 SUMMARY_FILE = "summary.json"
+LONGEST_FOLD = 200  # bytes of a fold's name; file systems allow a folder 255
 ALL_FOLDS = "all_folds"
 DATA_FILE = "data.json"  # digests of the examples
 
@@ -183,8 +185,17 @@ def _runs(config: ml_collections.ConfigDict, examples: Examples, task: AnyTask) 
         for fold in sorted(set(folds)):
             inside = [e for e, f in zip(examples.train, folds, strict=True) if f != fold]
             outside = [e for e, f in zip(examples.train, folds, strict=True) if f == fold]
-            runs[f"seed_{seed}_fold_{fold}"] = (seed, Examples(inside, [], outside))
+            runs[f"seed_{seed}_fold_{_as_file_name(fold)}"] = (seed, Examples(inside, [], outside))
     return runs
+
+
+def _as_file_name(fold: str) -> str:
+    """Returns a fold's name without what no name of a folder may have; ValueError if it is too long for one."""
+    name = fold.replace("%", "%25").replace("/", "%2F").replace("\0", "%00")
+    if len(os.fsencode(name)) > LONGEST_FOLD:
+        shown = f"{fold[:40]!r}... of {len(fold)} characters"
+        raise ValueError(f"data.fold_column: the fold {shown} is too long for the name of a folder")
+    return name
 
 
 def _summary(results: dict[str, JsonObject], task: AnyTask) -> JsonObject:

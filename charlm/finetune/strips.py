@@ -1,8 +1,9 @@
 """Which rows make a batch of fine-tuning, and where they lie in it: each alone, or several end to end.
 
 The rows of the model's input are called strips here, since the rows of a task (`charlm.tasks.base.Row`) may share one.
-What a batch holds depends only on seed and epoch, so a resumed run continues with exactly the next batch. Open it to
-change which rows share a batch or a strip, or how many shapes are compiled.
+What a batch holds depends only on seed, epoch and lengths, which a checkpoint keeps, so a resumed run continues with
+exactly the next batch, on whatever devices. Open it to change which rows share a batch or a strip, or how many shapes
+are compiled.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from charlm.core.durable import write_text
 from charlm.core.reading import read_object
 from charlm.core.types import JsonObject, Option
 from charlm.core.version import __version__
+from charlm.data.examples import noted
 from charlm.data.files import matching_files
 from charlm.robustness import groups
 from charlm.robustness.measurement import SENTENCES, Measurement, first_of
@@ -104,7 +105,8 @@ def _measure(
     task.check_scores()
     if settings.attack and type(task).answer is Task.answer:
         raise ValueError(f"--attack: {task.name} predicts numbers, which no attack makes wrong (--adversarial works)")
-    examples = _examples(task, files, settings)
+    with noted(notes):
+        examples = _examples(task, files, settings)
     column = settings.columns_by_name().get("group")
     named = [f"{column}={example.group}" for example in examples] if column else None
     known = groups.known_words(settings.train_words, subjects[0], notes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import ml_collections
@@ -17,8 +16,6 @@ from charlm.core.types import Json, JsonObject, Option
 from charlm.data.examples import Skipped, TextExample
 from charlm.data.rows import NoColumn
 from charlm.data.text_tables import read_texts
-
-log = logging.getLogger("charlm")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +92,7 @@ class Columns:
                     skipped=skipped,
                     **options,
                 )
-        for line in skipped.report():
-            log.info("%s", line)
+        skipped.log()
         return found
 
 

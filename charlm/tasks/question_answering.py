@@ -110,8 +110,7 @@ class QuestionAnswering(Task[QuestionExample, AnswerPrediction]):
         skipped, found = Skipped(), []
         for file in files:
             found += read_squad(file, training=training, skipped=skipped)
-        for line in skipped.report():
-            log.info("%s", line)
+        skipped.log()
         return found
 
     def check_labels(self, examples: Sequence[QuestionExample], key: str) -> None:

@@ -5,7 +5,6 @@ It is the shortest task of charlm, so open it as an example before you write a t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from charlm.data.text_tables import read_passages, write_tsv_predictions
 from charlm.tasks.base import Asked, Row, TaskSums
 from charlm.tasks.classification import TextTask
 from charlm.tasks.columns import Columns, needed_column
-
-log = logging.getLogger("charlm")
 
 
 class Ranking(TextTask[float]):
@@ -59,8 +56,7 @@ class Ranking(TextTask[float]):
                     header={"yes": True, "no": False}.get(names.header),
                     skipped=skipped,
                 )
-        for line in skipped.report():
-            log.info("%s", line)
+        skipped.log()
         return found
 
     def check_labels(self, examples: Sequence[TextExample], key: str) -> None:

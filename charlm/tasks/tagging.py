@@ -8,7 +8,6 @@ change which unit represents a word, or how tags are scored.
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -30,8 +29,6 @@ from charlm.tasks.classification import learned
 from charlm.tasks.columns import Columns, column
 from charlm.text.noise import Rewriter
 from charlm.text.noise.edits import NoisedWords, collect, move_tags
-
-log = logging.getLogger("charlm")
 
 ENTITY_METRICS = ("f1", "accuracy", "macro_f1")  # values of `metric`
 TAG_METRICS = ("accuracy", "macro_f1", "weighted_f1")
@@ -124,8 +121,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         skipped, found = Skipped(), []
         if self.columns is not None:
             found = list(in_passages(self.columns.read(files, labelled), skipped))
-            for line in skipped.report():
-                log.info("%s", line)
+            skipped.log()
             return found
         word = column(self.word)
         if isinstance(word, str):
@@ -140,8 +136,7 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
                 as_iob2=self.entities is not False and self.scheme != "none",
                 skipped=skipped,
             )
-        for line in skipped.report():
-            log.info("%s", line)
+        skipped.log()
         if labelled and self.scheme == "auto" and self.entities is not False:
             _check_entities(found, entities=bool(self.entities))
         return found

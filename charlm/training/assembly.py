@@ -29,7 +29,7 @@ from charlm.training.loop import Loop
 from charlm.training.program import Program
 from charlm.training.records import RunRecorder
 from charlm.training.saving import Saving
-from charlm.training.spikes import Spikes
+from charlm.training.spikes import Spikes, kept_to_go_back
 from charlm.training.workdir import started_from
 
 
@@ -80,7 +80,8 @@ def assembled(setup: Setup) -> Iterator[tuple[Loop, int, list[float]]]:
       ValueError: the state to start from is not usable, or a file cannot be written.
     """
     config, folder, program, batches = setup.config, setup.folder, setup.program, setup.batches
-    store = Checkpoints(folder, setup.keep, setup.metadata, setup.states, setup.write_files)
+    keep = max(setup.keep, kept_to_go_back(config.train))
+    store = Checkpoints(folder, keep, setup.metadata, setup.states, setup.write_files)
     with ExitStack() as stack:
         stack.callback(store.close)
         stack.callback(batches.close)

@@ -125,7 +125,7 @@ class Loop:
                     self._profiler.before(taken)
                     self._step(step)
                     self._profiler.after(taken, self.state)
-                    over = self._after(step, lambda taken=taken: stopped(start + taken))
+                    over = self._after(step, stopped)
                 except GoBack as back:
                     step = self._go_back(back)
                     continue

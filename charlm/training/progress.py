@@ -5,6 +5,7 @@ Open it to change what a run logs, how its speed is measured, or how it reacts t
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import signal
@@ -123,10 +124,11 @@ class SinceReport:
 
 
 @contextmanager
-def stop_signal() -> Iterator[Callable[[int], bool]]:
+def stop_signal() -> Iterator[Callable[[], bool]]:
     """Yields a function that returns, after a step, whether SIGTERM or SIGINT arrived: the loop then saves and ends.
 
-    With several processes, a signal to one of them is enough: it returns True on all of them after the same step.
+    With several processes, all must call it equally often. A signal to one of them is enough, also one that arrived
+    before this context: it returns True on all of them at the same call.
     """
     if not hosts.alone():
         yield from _stop_together()
@@ -144,30 +146,37 @@ def stop_signal() -> Iterator[Callable[[int], bool]]:
         for number in handled:
             signal.signal(number, receive)
     except ValueError:  # not in the main thread (a notebook's worker): signals keep their usual effect
-        yield lambda step: False
+        yield lambda: False
         return
     try:
         with interrupts.deferred():
-            yield lambda step: bool(received)
+            yield lambda: bool(received)
     finally:
         for number, handler in zip(handled, before, strict=True):
             signal.signal(number, handler)
 
 
-def _stop_together() -> Iterator[Callable[[int], bool]]:
+_asked = itertools.count(1)  # how often the processes asked each other whether to stop
+
+
+def _stop_together() -> Iterator[Callable[[], bool]]:
     """The version of `stop_signal` for several processes, which turns Ctrl-C into SIGTERM.
 
-    JAX listens for SIGTERM itself and lets the processes agree on a step. A second Ctrl-C ends this process at once.
+    JAX listens for SIGTERM itself, and lets the processes agree on the number after the largest that any has passed:
+    at this one alone it says yes. So calls are numbered through all runs of a process; numbers of steps begin anew in
+    the next run, go on from a checkpoint's, and are left out where a run goes back. A second Ctrl-C ends this process
+    at once.
     """
 
     def interrupted(signum: int, frame: FrameType | None) -> None:
+        interrupts.leave(signum)
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.signal(signal.SIGINT, interrupted)
     try:
         with interrupts.deferred():
-            yield multihost_utils.reached_preemption_sync_point
+            yield lambda: multihost_utils.reached_preemption_sync_point(next(_asked))
     finally:
         signal.signal(signal.SIGINT, before)
 

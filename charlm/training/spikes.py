@@ -47,6 +47,14 @@ class Restored(NamedTuple):
     total: int
 
 
+def kept_to_go_back(train: ml_collections.ConfigDict) -> int:
+    """Returns how many of the newest checkpoints a run needs so that one is `train.spike_rewind` steps old; 0: none.
+
+    With fewer, the best checkpoint would be the one to go back to, however much was learned since.
+    """
+    return 1 + math.ceil(train.spike_rewind / train.checkpoint_every) if train.spike_policy == "restore" else 0
+
+
 class Spikes:
     """The spikes of a run and where it went back for them; all processes must make the same calls.
 

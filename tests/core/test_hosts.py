@@ -59,6 +59,14 @@ def together(trained, tmp_path_factory):
     return together
 
 
+@pytest.mark.parametrize("count", [0, 7, 2**31 - 1, 2**31, 3 * 2**40 + 5, True])
+def test_totals_of_large_counts_are_exact(monkeypatch, count):
+    monkeypatch.setattr(hosts, "alone", lambda: False)
+    monkeypatch.setattr(hosts.multihost_utils, "process_allgather", lambda value: np.stack([value] * 3))
+    assert hosts.total(count) == (3 * count if type(count) is int else True)
+    assert hosts.total(0.5) == 1.5
+
+
 def test_two_processes_train_as_one_stop_together_and_any_number_goes_on(trained, together, tmp_path, monkeypatch):
     workdir = together.logs[0].parent / "run"
     stopped = checkpoints.find(workdir)

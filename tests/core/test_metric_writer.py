@@ -44,12 +44,13 @@ def test_lines_after_the_resumed_step_are_cut(tmp_path, resume_step, kept):
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_half_a_line_is_dropped(tmp_path):
+def test_half_a_line_is_dropped(tmp_path, caplog):
     write(tmp_path, [0, 2])
     path = tmp_path / "metrics.jsonl"
     path.write_text(path.read_text() + '{"step": 2, "lo')
     write(tmp_path, [4], resume_step=2)
     assert [line["step"] for line in lines(tmp_path)] == [0, 2, 4]
+    assert not caplog.messages  # it was that of a later step
 
 
 @pytest.mark.parametrize("line", ['{"step": 1, "loss": "low"}', '{"step": "1"}', "[1]", '{"loss": 1}'])
@@ -59,6 +60,16 @@ def test_lines_that_are_no_metrics_are_dropped(tmp_path, line):
         file.write(line + "\n")
     write(tmp_path, [4], resume_step=2)
     assert [line["step"] for line in lines(tmp_path)] == [0, 4]
+
+
+def test_damaged_lines_among_others_are_told(tmp_path, caplog):
+    write(tmp_path, [0, 2, 4, 6])
+    path = tmp_path / "metrics.jsonl"
+    first, second, third, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + second[:9] + b"\0\0\n" + third + last)
+    write(tmp_path, [8], resume_step=6)
+    assert [line["step"] for line in lines(tmp_path)] == [0, 4, 6, 8]
+    assert caplog.messages == [f"{path}: 1 damaged lines left out; their metrics are lost"]
 
 
 def test_nothing_to_cut_leaves_the_file_alone(tmp_path):

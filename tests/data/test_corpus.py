@@ -17,6 +17,7 @@ from small_run import corpus_command
 from tiny_models import release
 
 from charlm.config import load_config_file
+from charlm.core import stores
 from charlm.core.files import cache_dir
 from charlm.data import encode
 from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
@@ -198,6 +199,41 @@ def test_encoded_shards_that_do_not_fit_are_refused(config, documents, tmp_path)
     os.remove(f"{folder}/vocab.json")
     with pytest.raises(ValueError, match=r"has no vocab.json beside it; set text.char_vocab"):
         prepare(config, quiet)
+
+
+def test_shards_of_another_command_are_refused_wherever_a_glob_finds_them(config, documents, tmp_path, monkeypatch):
+    config.data.heldout = (str(tmp_path / "text" / "a.txt"),)
+    shutil.copytree(prepare(config, quiet).train[0].folder, tmp_path / "shards" / "a")
+    CharVocab.build(dict.fromkeys("qrstuvw", 1), 20).save(str(tmp_path / "other.json"))
+    config.text.char_vocab = str(tmp_path / "other.json")
+    shutil.copytree(prepare(config, quiet).train[0].folder, tmp_path / "shards" / "b")
+    config.text.char_vocab = str(tmp_path / "shards" / "a" / "vocab.json")
+    config.data.train = (f"{tmp_path}/shards/*/part-*.array_record",)
+    with pytest.raises(ValueError, match=r"another character vocabulary: .* set text.char_vocab to '.*/shards/b/vocab"):
+        prepare(config, never)
+
+    def brought(spec, key):  # as from a store, which brings what is asked for alone
+        source = spec.replace("gs://bucket", f"{tmp_path}/shards")
+        copies = [Path(path.replace("/shards/", "/copies/")) for path in sorted(glob.glob(source))]
+        for copy in copies:
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(str(copy).replace("/copies/", "/shards/"), copy)
+        return [str(copy) for copy in copies]
+
+    monkeypatch.setattr(stores, "matching", brought)
+    config.data.train = ("gs://bucket/b/part-*.array_record",)
+    with pytest.raises(
+        ValueError, match=r"'gs://bucket/b/part-\*.array_record' was encoded with another character voc"
+    ):
+        prepare(config, never)
+
+
+def test_words_with_marks_of_spaces_are_no_characters_alone(config, documents, tmp_path):
+    config.data.heldout = (str(tmp_path / "text" / "a.txt"),)
+    written = prepare(config, quiet, needs_spaces="it writes")
+    config.data.train = (f"{written.train[0].folder}/part-*.array_record",)
+    with pytest.raises(ValueError, match=r"was encoded in the form 'spaced', which models that write read; expected"):
+        prepare(config, never)
 
 
 DAMAGES = {

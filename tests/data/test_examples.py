@@ -9,7 +9,7 @@ import sys
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from charlm.data.examples import Skipped, joined
+from charlm.data.examples import Skipped, joined, noted
 
 
 def test_report_names_reasons_with_their_first_places():
@@ -26,6 +26,17 @@ def test_report_names_reasons_with_their_first_places():
     ]
     assert skipped.skipped.total() == 6
     assert skipped.repaired.total() == 1
+
+
+def test_what_is_logged_is_noted_within_the_block(caplog):
+    skipped, lines = Skipped(), ["before"]
+    skipped.skip("empty text", "a.tsv:2")
+    with caplog.at_level("INFO", "charlm"):
+        with noted(lines):
+            skipped.log()
+        skipped.log()
+    assert lines == ["before", "skipped 1 x empty text: a.tsv:2"]
+    assert caplog.messages == lines[1:] * 2
 
 
 def test_joined_text_has_the_words_at_their_offsets():

@@ -37,10 +37,10 @@ from charlm.families.xrayemb.setups import frozen
 from charlm.finetune import strips
 from charlm.finetune.batching import Packer
 from charlm.finetune.course import Epochs
-from charlm.finetune.data import folds_of
+from charlm.finetune.data import Examples, folds_of
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.predictor import FineTuned
-from charlm.finetune.run import fine_tune
+from charlm.finetune.run import _runs, fine_tune
 from charlm.predict import main as predict
 from charlm.tasks.classification import Classification, Regression
 from charlm.tasks.columns import Columns
@@ -298,6 +298,19 @@ def test_what_is_scored_or_read_together_is_of_one_fold():
         folds_of(config, questions, QuestionAnswering())
     with pytest.raises(ValueError, match=r"data\.folds=11, but there are 3 examples"):
         folds_of(config, passages[:3], Classification(Columns()))
+
+
+def test_a_fold_of_any_name_has_a_folder_of_its_own():
+    config = ml_collections.ConfigDict({"seed": 0, "seeds": 1, "data": {"folds": 0, "fold_column": "topic"}})
+    folds = ("arts", "news/sports", "../../..", "50%", "naïve words")
+    examples = Examples([TextExample(str(n), "", "a", None, "b", fold) for n, fold in enumerate(folds)], [], [])
+    names = list(_runs(config, examples, Classification(Columns())))
+    assert names == [
+        f"seed_0_fold_{name}" for name in ("..%2F..%2F..", "50%25", "arts", "naïve words", "news%2Fsports")
+    ]
+    examples.train.append(TextExample("9", "", "a", None, "b", "long " * 50))
+    with pytest.raises(ValueError, match=r"data\.fold_column: the fold 'long .*'\.\.\. of 250 characters is too long"):
+        _runs(config, examples, Classification(Columns()))
 
 
 def test_an_output_layer_is_that_of_one_task():

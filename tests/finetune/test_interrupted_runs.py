@@ -141,19 +141,20 @@ def test_an_equal_score_is_not_better():
 
 @pytest.mark.parametrize("scores", [[], [0.1, 0.3, 0.3, 0.2]])
 def test_a_position_holds_the_best_score(scores):
-    one, other = RunPosition(), RunPosition()
+    one, other = RunPosition((8, 64)), RunPosition((64,))
     for score in scores:
         one.best.add(score)
     other.set_state(json.loads(json.dumps(one.get_state())))
     found = other.best_among([9.0])  # what the metrics file says does not count where the checkpoint knows
     assert (found.score, found.since) == (one.best.score, one.best.since)
+    assert other.lengths == (8, 64)
 
 
 def test_a_position_without_the_best_score_takes_it_from_the_metrics():
-    position = RunPosition()
+    position = RunPosition((64,))
     position.set_state({"epoch": 4, "batch": 1})
     found = position.best_among(iter([0.5, 0.7, 0.7, 0.6]))
-    assert (found.score, found.since) == (0.7, 2)
+    assert (found.score, found.since, position.lengths) == (0.7, 2, (64,))
 
 
 @pytest.fixture

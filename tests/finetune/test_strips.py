@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from charlm.families.subword.layout import config_to_dict
 from charlm.families.units import Joined
 from charlm.finetune.batching import Packer
 from charlm.finetune.data import read
+from charlm.finetune.epochs import EpochBatches
 from charlm.finetune.learning import TaskLearning
 from charlm.finetune.model import first_params, with_task
 from charlm.finetune.predictor import FineTuned
@@ -65,6 +67,41 @@ def test_an_epoch_has_every_row_once_in_strips_with_room_for_them(count, pieces)
             assert max(sizes) - min(sizes) <= 1
             assert max(sizes) <= 8 // pieces
     assert groups == epoch_groups(made, lengths, 8, 1, 1, pieces, shares=True)
+
+
+class Seen:
+    """A packer that gives back the rows of a batch."""
+
+    def __init__(self):
+        self.measured = []
+
+    def measure(self, rows, groups):
+        self.measured.append(len(groups))
+
+    def pack(self, rows, group):
+        return sorted(group.rows)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("pieces", [2, 8])
+def test_a_run_that_goes_on_with_other_devices_has_each_row_once(pieces, shares):
+    made = drawn(600, 300)
+
+    def batches(pieces, shares):
+        lengths = shared_lengths(made, 512, 16, pieces, 0) if shares else lengths_of(made, 512)
+        of = lambda epoch, lengths: (made, epoch_groups(made, lengths, 16, 0, epoch, pieces, shares=shares))
+        return EpochBatches(of, Seen(), lengths, 0), lengths
+
+    (begun, first), (later, second) = batches(1, True), batches(pieces, shares)
+    if not shares:
+        assert first != second
+    seen = [next(begun) for _ in range(20)]
+    later.set_state(json.loads(json.dumps(begun.get_state())))
+    assert len(later._packer.measured) == 1 + (first != second)
+    seen += [next(later) for _ in range(18)]
+    assert later.epoch_ended
+    assert Counter(i for batch in seen for i in batch) == Counter(range(600))
+    assert [next(later) for _ in range(3)] == [next(begun) for _ in range(21)][18:]
 
 
 def test_strips_hold_less_padding_than_rows_alone():

@@ -103,6 +103,7 @@ def test_scores_by_a_column_of_a_file_with_other_columns(command, models, tmp_pa
     kinds = [("spell_leet_h", "spell_space_add_h")[n % 4 == 0] for n in range(len(rows))]
     cases = [[row.split("\t")[at[name]] for name in ("sentence", "label")] for row in rows]
     lines = [f"{kind},{text},{label}" for kind, (text, label) in zip(kinds, cases, strict=True)]
+    lines.insert(1, f"spell_leet_h,,{cases[0][1]}")
     table = tmp_path / "cases.csv"
     table.write_text("\n".join(["functionality,test_case,label_gold", *lines, ""]), encoding="utf-8")
     columns = ["--columns", "text=test_case", "label=label_gold", "group=functionality"]
@@ -113,6 +114,8 @@ def test_scores_by_a_column_of_a_file_with_other_columns(command, models, tmp_pa
     leet, added = found["functionality=spell_leet_h"], found["functionality=spell_space_add_h"]
     assert (leet["count"], added["count"]) == (kinds.count("spell_leet_h"), kinds.count("spell_space_add_h"))
     mean = (leet["count"] * leet["score"] + added["count"] * added["score"]) / len(rows)
+    assert results["examples"] == len(rows)
+    assert f"skipped 1 x empty text: {table}:3" in results["notes"]
     assert mean == pytest.approx(found["all"]["score"])
 
 

@@ -194,6 +194,15 @@ def test_it_goes_back_and_passes_over_the_batches_up_to_the_spike(tmp_path, log_
     assert account(starts, starts[-1].time).starts == 1
 
 
+def test_right_after_a_checkpoint_it_goes_back_to_the_one_before(tmp_path, log_lines):
+    config = spiky_config("restore")
+    config.train.keep_checkpoints = 1  # one more is kept, as long as it may be needed
+    spiky.train(tmp_path / "run", config, Numbered({18: 60.0}))
+    assert spikes_in(log_lines) == [19]
+    assert "going back to step 12" in log_lines.lines
+    assert len(list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))) == 2
+
+
 def test_where_no_checkpoint_is_old_enough_only_the_update_is_left_out(tmp_path, log_lines):
     config = spiky_config("restore")
     config.train.checkpoint_every = 19

@@ -18,13 +18,16 @@ from unittest import mock
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 from small_run import metrics_without_timings, on_devices, python, small_config, write_text
 
 import charlm.families.text_objective
 import charlm.training.loop
+import charlm.training.progress
 import charlm.training.train
 from charlm.config import flatten, from_dict, to_json
 from charlm.core import checkpoint as checkpoints
+from charlm.core import interrupts
 from charlm.core.metric_writer import MetricWriter
 from charlm.core.profiling import TRACED
 from charlm.data.vocab import load_or_build_vocab
@@ -624,7 +627,7 @@ def test_an_evaluation_without_masked_words_says_so(trained, final_params):
 def test_signals_keep_their_meaning_outside_the_main_thread():
     def inside():
         with stop_signal() as stopped:
-            seen.append(stopped(1))
+            seen.append(stopped())
 
     seen, before = [], signal.getsignal(signal.SIGTERM)
     thread = threading.Thread(target=inside)
@@ -632,6 +635,29 @@ def test_signals_keep_their_meaning_outside_the_main_thread():
     thread.join()
     assert seen == [False]
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_several_processes_number_their_questions_through_all_runs(monkeypatch):
+    """At another number than the one after the last JAX never says that a signal came."""
+    asked = []
+    monkeypatch.setattr(charlm.training.progress.hosts, "alone", lambda: False)
+    monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", lambda n: asked.append(n) or len(asked) == 3)
+    for _ in range(2):
+        with stop_signal() as stopped:
+            told = [stopped(), stopped()]
+    assert told == [True, False]
+    assert asked == list(range(asked[0], asked[0] + 4))
+
+
+def test_ctrl_c_on_one_of_several_processes_is_a_signal_to_all_and_noted(monkeypatch):
+    received, before = [], signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    monkeypatch.setattr(charlm.training.progress.hosts, "alone", lambda: False)
+    try:
+        with interrupts.left_signals() as left, stop_signal():
+            signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (received, left) == ([signal.SIGTERM], [signal.SIGINT])
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from charlm.data.digests import file_sha256
 from charlm.data.encode import EncodeJob, Progress, encode, log_progress
 from charlm.data.forms import CharForm, Form, SpacedForm, TextForm
 from charlm.data.records import (
+    DESCRIPTION_FILE,
     ENCODER_VERSION,
     CorpusStats,
     is_encoded,
@@ -261,11 +262,11 @@ def encode_corpus(
     paths = tuple(job.shard(i) for i, shard in enumerate(whole) if shard.records)
     if not paths and split != "heldout":
         raise ValueError(f"{key}: corpus {spec!r} holds no document ({stats.describe()})")
-    if todo or not os.path.exists(os.path.join(folder, "corpus.json")):
+    if todo or not os.path.exists(os.path.join(folder, DESCRIPTION_FILE)):
         names = [os.path.basename(path) for path in paths]
         content = {"name": spec, "paths": names, "stats": dataclasses.asdict(stats), "settings": settings}
         with clear_write_errors(folder):
-            write_text(os.path.join(folder, "corpus.json"), json.dumps(content, indent=1))
+            write_text(os.path.join(folder, DESCRIPTION_FILE), json.dumps(content, indent=1))
     content = stable_hash(*(settings[key] for key in ("fingerprint", "split", "heldout_fraction")))
     return EncodedCorpus(spec, split, folder, paths, stats, content)
 
@@ -279,14 +280,10 @@ def _record_words(config: ml_collections.ConfigDict) -> int:
 def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab, key: str) -> EncodedCorpus:
     """Checks shards that are encoded already and returns them as a corpus."""
     paths = shard_paths(spec, key)
-    folder = os.path.dirname(paths[0])
-    known = _read_corpus_json(folder)
-    digest = known.get("settings", {}).get("vocab_digest", vocab.digest())
-    if digest != vocab.digest():
-        raise ValueError(
-            f"{key}: {spec!r} was encoded with another character vocabulary: digest {digest}, expected "
-            f"{vocab.digest()}; set text.char_vocab to {os.path.join(folder, 'vocab.json')!r}, or encode the text again"
-        )
+    folder, *others = dict.fromkeys(map(os.path.dirname, paths))
+    known = _check_encoding(folder, spec, vocab, key)
+    for other in others:  # a glob may match shards of several commands
+        _check_encoding(other, spec, vocab, key)
     for path in paths:
         _, digest = read_counts(path) or (None, "")
         if digest and file_sha256(path, cache_dir(config)) != digest:
@@ -308,9 +305,27 @@ def _open_encoded(spec: str, config: ml_collections.ConfigDict, vocab: CharVocab
     return EncodedCorpus(spec, "all", folder, tuple(paths), stats, content)
 
 
+def _check_encoding(folder: str, spec: str, vocab: CharVocab, key: str) -> JsonObject:
+    """Returns the description of a folder of shards; ValueError if their ids are others, or not of characters alone."""
+    known = _read_corpus_json(folder)
+    settings = known.get("settings", {})
+    digest = settings.get("vocab_digest", vocab.digest())
+    if digest != vocab.digest():
+        raise ValueError(
+            f"{key}: {spec!r} was encoded with another character vocabulary: digest {digest}, expected "
+            f"{vocab.digest()}; set text.char_vocab to {os.path.join(folder, 'vocab.json')!r}, or encode the text again"
+        )
+    if form := settings.get("form"):
+        raise ValueError(
+            f"{key}: {spec!r} was encoded in the form {form!r}, which models that write read; expected words as "
+            "characters alone: name the text"
+        )
+    return known
+
+
 def _read_corpus_json(folder: str) -> JsonObject:
     """Returns the description that lies beside encoded shards, {} when there is none."""
-    path = os.path.join(folder, "corpus.json")
+    path = os.path.join(folder, DESCRIPTION_FILE)
     try:
         return loads(read_bytes(path))
     except FileNotFoundError:
