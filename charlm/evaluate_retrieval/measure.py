@@ -114,7 +114,10 @@ class Bench:
         self._ranked = data.ranked
         columns = {name: n for n, name in enumerate(self._ranked)}
         self._relevant = [{columns[d]: gain for d, gain in data.relevant[q].items()} for q in data.queries]
-        self._judged = json.dumps([sorted(found.items()) for found in self._relevant])
+        # A document with the id of a query is that query, as in ArguAna, and BEIR's evaluation leaves it out.
+        self._own = {} if data.classes else {n: columns[q] for n, q in enumerate(data.queries) if q in columns}
+        own = [self._own] if self._own else []
+        self._judged = json.dumps([*(sorted(found.items()) for found in self._relevant), *own])
         self._misspellings = Misspellings.read(settings.misspellings) if settings.misspellings else None
         self._chains = {spec: self._chain(spec) for spec in settings.defence}
         self.systems = list(self._systems())
@@ -190,8 +193,17 @@ class Bench:
         parts, recalls = [], self._settings.recalls
         for start in range(0, len(texts), _AT_A_TIME):
             part = slice(start, start + _AT_A_TIME)
-            parts.append(per_query_retrieval(self._relevant[part], vectors_QD[part] @ system.ranked_KD.T, recalls))
+            scores_QK = self._scores(system, vectors_QD[part], start)
+            parts.append(per_query_retrieval(self._relevant[part], scores_QK, recalls))
         return np.concatenate(parts)
+
+    def _scores(self, system: System, vectors_QD: np.ndarray, start: int) -> np.ndarray:
+        """Returns what is ranked for consecutive queries, [Q, K]; that with the id of a query comes last for it."""
+        scores_QK = vectors_QD @ system.ranked_KD.T
+        for q, row_K in enumerate(scores_QK, start):
+            if (own := self._own.get(q)) is not None:
+                row_K[own] = row_K.min() - 1
+        return scores_QK
 
     def embed(self, system: System, texts: Sequence[str]) -> np.ndarray:
         """Returns the unit vectors of queries, float32 [Q, D]."""
@@ -214,7 +226,7 @@ class Bench:
         for system in self.systems:
             (read,) = self.corrected([asked], system.spec)
             vector_D = self.embed(system, [read])[0]
-            scores_K = system.ranked_KD @ vector_D
+            (scores_K,) = self._scores(system, vector_D[None], q)
             right = max(self._relevant[q], key=lambda n: scores_K[n])
             rank = int((scores_K > scores_K[right]).sum()) + 1
             first = self._first(system, self._ranked[int(scores_K.argmax())], vector_D)

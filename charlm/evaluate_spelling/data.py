@@ -100,7 +100,7 @@ def read_typos(path: str) -> list[Example]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: byte {error.start} is no UTF-8") from error
     blocks: list[list[str]] = [[]]
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate((line.removesuffix("\r") for line in text.split("\n")), start=1):
         if not line.strip():
             blocks.append([])
             continue

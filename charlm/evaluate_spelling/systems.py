@@ -65,7 +65,7 @@ class OfWords(System):
         found = []
         for example in examples:
             words = example.read
-            pairs = zip(example.spans, words, (self._defence.word(word, words) for word in words), strict=True)
+            pairs = zip(example.spans, words, self._defence.corrected(words), strict=True)
             found.append([Edit(*span, new) for span, old, new in pairs if new != old])
         return found
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from charlm.core.reading import loads, read_bytes
 
 LEARNED, MEASURED = "learn", "measure"  # the names of the parts
 _TABLES = (".tsv", ".csv")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")  # as the readers of tasks cut: other characters that end lines stay in texts
+_BLANK = " \t\r\n"
 
 T = TypeVar("T")
 
@@ -44,8 +47,10 @@ def parts_of(text: str, suffix: str, every: int, header: bool = False) -> tuple[
     """
     if suffix == ".json":
         return _articles(text, every)
-    lines = text.splitlines(keepends=True)
-    if any(not line.strip() for line in lines[:-1]):
+    lines = _LINE.findall(text)
+    if suffix == ".csv":
+        lines = _records(lines)
+    if any(not line.strip(_BLANK) for line in lines[:-1]):
         return _dealt(_blocks(lines), every)
     head = "".join(lines[:1]) if header and suffix in _TABLES else ""
     return _dealt(lines[1:] if head else lines, every, head)
@@ -63,11 +68,22 @@ def _two(examples: Sequence[T], every: int) -> tuple[list[T], list[T]]:
     return [one for number, one in enumerate(examples, start=1) if number % every], measured
 
 
+def _records(lines: Sequence[str]) -> list[str]:
+    """Returns the records of a table whose quoted cells may hold line ends."""
+    found, record = [], ""
+    for line in lines:
+        record += line
+        if record.count('"') % 2 == 0:
+            found.append(record)
+            record = ""
+    return [*found, record] if record else found
+
+
 def _blocks(lines: Sequence[str]) -> list[str]:
     """Returns the parts between blank lines, each with one behind it."""
     found, block = [], ""
     for line in (*lines, "\n"):
-        if line.strip():
+        if line.strip(_BLANK):
             block += line if line.endswith("\n") else f"{line}\n"
         elif block:
             found.append(f"{block}\n")

@@ -107,7 +107,10 @@ def _shown(task: AnyTask, example: AnyExample) -> Json:
 def _entry(subject: Subject, examples: Sequence[AnyExample], rows: list[JsonObject], edits: int) -> JsonObject:
     task = subject.task
     before, after = ([task.decoded(row[name]) for row in rows] for name in ("prediction", "attacked_prediction"))
-    said = [(task.answer(a), task.answer(b)) for a, b in zip(before, after, strict=True)]
+    said = [
+        (task.scored_answer(example, a), task.scored_answer(example, b))
+        for example, a, b in zip(examples, before, after, strict=True)
+    ]
     flipped = None if said[0][0] is None else sum(a != b for a, b in said) / len(said)
     return _scored(subject, examples, rows) | {
         "edits": edits,

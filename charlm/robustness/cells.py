@@ -23,7 +23,7 @@ from charlm.core.types import Json, JsonObject, Option
 log = logging.getLogger("charlm")
 
 CELLS_FOLDER = "cells"
-CELLS_FORMAT = 2  # format of the cells; to be raised if their content, or how it is computed, changes
+CELLS_FORMAT = 3  # format of the cells; to be raised if their content, or how it is computed, changes
 _META = "meta"
 
 

@@ -47,7 +47,8 @@ class _Search:
         self.loss, self.prediction = self.first
         self.queries, self.spent = 1, 0
         self.skipped, self.succeeded = task.is_wrong(example, prediction), False
-        self._task, self._seed = task, f"{recipe}/{example.id}"
+        self._seed = f"{recipe}/{example.id}"
+        self._said = lambda prediction: task.scored_answer(example, prediction)
         self.open = [] if self.skipped else [n for n, word in enumerate(self.text.words) if self._may_change(word)]
 
     def _may_change(self, word: str) -> bool:
@@ -81,7 +82,7 @@ class _Search:
         self.edits = (*self.edits, variant.edit)
         self.spent += distance(variant.edit.before, variant.edit.after)
         self.open = [at for at in self.open if at != variant.edit.word]
-        self.succeeded = self._task.answer(prediction) != self._task.answer(self.first[1])
+        self.succeeded = self._said(prediction) != self._said(self.first[1])
 
     def result(self) -> Tried:
         """Returns what was found."""

@@ -27,8 +27,8 @@ def score(subject: Subject, examples: Sequence[AnyExample], version: Version | N
 
     Returns:
       a cell with the values "scores", "kind" (of the statistics), "changed" (share of words) and "segmentation", and
-      the array `STATISTICS` [rows, sums]. For tagging it also has the arrays `RIGHT` and `CHANGED` [W]: for each word,
-      whether its tag is right, and whether noise changed it; and `ENTITIES`, if tags mark entities (see
+      the array `STATISTICS` [rows, sums]. For tagging it also has the arrays `RIGHT` and `CHANGED` [W]: for each scored
+      word, whether its tag is right, and whether noise changed it; and `ENTITIES`, if tags mark entities (see
       `Task.word_scores`).
     """
     task = subject.task
@@ -40,7 +40,8 @@ def score(subject: Subject, examples: Sequence[AnyExample], version: Version | N
     arrays = {STATISTICS: summed(kind, rows, task.metric)}
     if words := task.word_scores(examples, predictions):
         arrays[RIGHT] = words.right
-        arrays[CHANGED] = np.zeros(len(words.right), bool) if version is None else version.changed
+        scored = slice(None) if words.counted is None else words.counted
+        arrays[CHANGED] = np.zeros(len(words.right), bool) if version is None else version.changed[scored]
         if words.entities is not None:
             arrays[ENTITIES] = words.entities
     cut = segmentation(subject.model.evaluator.units, sentences_of(task, subject.batches.read(read)))

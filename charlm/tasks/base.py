@@ -75,12 +75,14 @@ class WordScores(NamedTuple):
     """Which words of some examples are predicted correctly.
 
     Attributes:
-      right: bool [W], for every word of every example in order.
+      right: bool [W], for every word that is scored, of every example in order.
       entities: the entities, as returned by `charlm.metrics.entity_spans`; None if the tags mark no entities.
+      counted: bool, for every word of every example in order, whether it is scored; None: all are.
     """
 
     right: np.ndarray
     entities: np.ndarray | None = None
+    counted: np.ndarray | None = None
 
 
 class Task(abc.ABC, Generic[Example, Prediction]):
@@ -308,6 +310,10 @@ class Task(abc.ABC, Generic[Example, Prediction]):
     def answer(self, prediction: Prediction) -> str | tuple[str, ...] | None:
         """Returns the answer in a prediction: a class, tags or a text; None for numbers, which any edit changes."""
         return None
+
+    def scored_answer(self, example: Example, prediction: Prediction) -> str | tuple[str, ...] | None:
+        """Returns the part of the answer that is scored: an edit that changes nothing of it misleads nobody."""
+        return self.answer(prediction)
 
     def asked(self, examples: Sequence[Example], predictions: Sequence[Prediction]) -> list[Asked]:
         """Returns what examples that are scored together (see `group`) ask for; [] if people cannot read answers.

@@ -268,11 +268,18 @@ class Tagging(Task[TaggedExample, tuple[str, ...]]):
         gold, predictions = self._counting(examples, predictions)
         pairs = zip(gold, predictions, strict=True)
         right = np.array([a == b for tags, found in pairs for a, b in zip(tags, found, strict=True)], bool)
-        return WordScores(right, metrics.entity_spans(gold, predictions) if self.entities else None)
+        counted = None
+        if self.skip_labels:
+            counted = np.array([tag not in self.skip_labels for e in examples for tag in e.tags or e.words], bool)
+        return WordScores(right, metrics.entity_spans(gold, predictions) if self.entities else None, counted)
 
     def answer(self, prediction: tuple[str, ...]) -> tuple[str, ...]:
         """Returns the tags."""
         return prediction
+
+    def scored_answer(self, example: TaggedExample, prediction: tuple[str, ...]) -> tuple[str, ...]:
+        """Returns the tags of the words that are scored."""
+        return tuple(prediction[n] for n in self._counted(example))
 
     def asked(self, examples: Sequence[TaggedExample], predictions: Sequence[tuple[str, ...]]) -> list[Asked]:
         """Returns the right and the predicted tag of every word that is scored."""

@@ -47,8 +47,8 @@ class Defence(abc.ABC):
         """Returns the corrections of a text, ascending; they may join and cut words."""
 
     @abc.abstractmethod
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns a corrected word, given all words of its sentence; it stays one word."""
+    def corrected(self, words: Sequence[str]) -> list[str]:
+        """Returns as many words, those of a sentence, corrected."""
 
     def text(self, text: str, key: str | int, protected: Sequence[Span] = ()) -> NoisedText:
         """Returns a text with its corrections.
@@ -62,10 +62,9 @@ class Defence(abc.ABC):
         return NoisedText.of(text, edits)
 
     def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
-        """Returns as many words, each corrected by itself; `key` and `spaces` have no effect."""
+        """Returns as many words, corrected; `key` and `spaces` have no effect."""
         edits, start = [], 0
-        for word in words:
-            found = self.word(word, words)
+        for word, found in zip(words, self.corrected(words), strict=True):
             if found != word and found.strip():
                 edits.append(Edit(start, start + len(word), found))
             start += len(word) + 1
@@ -116,8 +115,11 @@ class SymSpell(Defence):
                 found.append(Edit(run.start() + start, run.start() + end, cased(new, old)))
         return found
 
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns the nearest word of the dictionary in the case of `word`."""
+    def corrected(self, words: Sequence[str]) -> list[str]:
+        """Returns for each word the nearest word of the dictionary, in its case."""
+        return [self._one(word) for word in words]
+
+    def _one(self, word: str) -> str:
         if " " in word or not _RUN.fullmatch(word):
             return word
         found = self._nearest(word.lower())
@@ -162,8 +164,11 @@ class Piped(Defence):
         found = ((match, self._suggested(match[0])) for match in WORD.finditer(text))
         return [Edit(*match.span(), suggested[0]) for match, suggested in found if suggested]
 
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns the first suggestion that is one word."""
+    def corrected(self, words: Sequence[str]) -> list[str]:
+        """Returns for each word the first suggestion that is one word."""
+        return [self._one(word) for word in words]
+
+    def _one(self, word: str) -> str:
         if not WORD.fullmatch(word):
             return word
         return next((one for one in self._suggested(word) if " " not in one), word)
@@ -242,14 +247,11 @@ class Normal(Defence):
             if one != after
         ]
 
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns a normalised word; the other words say whether it is folded."""
-        if word.isascii():
-            return word
-        plain = "".join(map(_plain, _pieces(word)))
-        at = next(n for n, other in enumerate(words) if other == word)
-        others = ["".join(map(_plain, _pieces(other))) for other in words]
-        return _fold(plain) if _folded(others)[at] else plain
+    def corrected(self, words: Sequence[str]) -> list[str]:
+        """Returns words normalised; those around a word say whether it is folded."""
+        plain = ["".join(map(_plain, _pieces(word))) for word in words]
+        parts = zip(words, plain, _folded(plain), strict=True)
+        return [old if old.isascii() else _fold(new) if folded else new for old, new, folded in parts]
 
 
 class Entry(NamedTuple):

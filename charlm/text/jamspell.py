@@ -54,7 +54,7 @@ class JamSpell(Defence):
             raise ValueError(f"--defence=jamspell:{path}: this is no language model of JamSpell")
         with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-        self.version = f"jamspell {metadata.version('jamspell')} {digest}"
+        self.version = f"jamspell {metadata.version('jamspell')} {digest} 2"  # of how it is asked
         self._fixed = functools.lru_cache(1 << 12)(self._corrector.FixFragment)
 
     def edits(self, text: str) -> list[Edit]:
@@ -62,12 +62,16 @@ class JamSpell(Defence):
         old, new = list(WORD.finditer(text)), WORD.findall(self._fixed(text))
         if len(old) != len(new):  # it has lost or made one, so which is which cannot be said
             return []
-        pairs = ((match, cased(word.lower(), match[0])) for match, word in zip(old, new, strict=True))
+        pairs = ((match, _in_its_case(word, match[0])) for match, word in zip(old, new, strict=True))
         return [Edit(*match.span(), word) for match, word in pairs if word != match[0]]
 
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns the word that suits best where `word` stands among the words of its sentence."""
-        if not WORD.fullmatch(word):
-            return word
-        found = self._corrector.GetCandidates([one.lower() for one in words], list(words).index(word))
-        return cased(found[0], word) if found else word
+    def corrected(self, words: Sequence[str]) -> list[str]:
+        """Returns for each word the one that suits best at its place."""
+        lowered = [word.lower() for word in words]
+        found = [self._corrector.GetCandidates(lowered, n) if WORD.fullmatch(w) else () for n, w in enumerate(words)]
+        return [_in_its_case(ways[0], word) if ways else word for word, ways in zip(words, found, strict=True)]
+
+
+def _in_its_case(new: str, old: str) -> str:
+    """Returns a correction with the case of what was there; that itself if no letter differs, such as McDonald."""
+    return old if new.lower() == old.lower() else cased(new.lower(), old)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from charlm.text.defences import Defence, cased
-from charlm.text.noise.edits import Edit, NoisedWords
+from charlm.text.noise.edits import Edit
 from charlm.text.words import get_splitter
 from charlm.wordrec.recogniser import TrainedRecogniser
 
@@ -46,21 +46,8 @@ class WordRecognition(Defence):
         found = zip(spans, words, self.corrected(words), strict=True)
         return [Edit(start, end, new) for (start, end), old, new in found if new != old]
 
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns the correction of a word where it stands first in the sentence; `words` corrects all of them."""
-        return self.corrected(words)[list(words).index(word)]
-
-    def words(self, words: Sequence[str], key: str | int, spaces: Sequence[bool] | bool = True) -> NoisedWords:
-        """Returns as many words, which are recognised together; `key` and `spaces` have no effect."""
-        edits, start = [], 0
-        for old, new in zip(words, self.corrected(words), strict=True):
-            if new != old:
-                edits.append(Edit(start, start + len(old), new))
-            start += len(old) + 1
-        return NoisedWords.of(words, edits)
-
     def corrected(self, words: Sequence[str]) -> list[str]:
-        """Returns as many words, corrected."""
+        """Returns as many words, which are recognised together."""
         if not words:
             return []
         found = self._recogniser.recognise(words)

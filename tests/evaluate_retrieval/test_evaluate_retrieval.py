@@ -15,7 +15,7 @@ from tiny_models import release
 
 import charlm
 from charlm.evaluate_retrieval.__main__ import main
-from charlm.evaluate_retrieval.data import read_beir, read_squad_index, write_beir
+from charlm.evaluate_retrieval.data import RetrievalData, read_beir, read_squad_index, write_beir
 from charlm.evaluate_retrieval.measure import Bench, measure
 from charlm.evaluate_retrieval.report import write_report
 from charlm.evaluate_retrieval.settings import RetrievalSettings
@@ -128,6 +128,21 @@ def test_a_report(beir, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()}
     assert measure(settings) == results
     assert {path: path.stat().st_mtime_ns for path in (out / "rows").iterdir()} == before
+
+
+def test_a_document_with_the_id_of_a_query_is_not_found_by_it(tmp_path):
+    """As the queries of ArguAna, which are documents, too; BEIR's own evaluation leaves them out."""
+    documents = {"q": "a cat sat on the mat", "right": "dogs run to town", "other": "we slept near a tree"}
+    data = RetrievalData(documents, {"q": documents["q"], "p": documents["q"]}, {"q": {"right": 1.0}, "p": {"q": 1.0}})
+    model = str(release("bert"))
+    bench = Bench(RetrievalSettings(models=(model,), beir="-", out=str(tmp_path), noise=("drop",)), data)
+    levels, _ = planned(("drop",), "")
+    rows = bench.run(levels[:1]).by_seed[model, "clean"][0]
+    scores = charlm.load(model).encode(documents.values(), normalize=True) @ bench.systems[0].documents_ND[0]
+    assert rows[:, 1].tolist() == [1 / (1 + (scores[2] > scores[1])), 1.0]
+    (found,) = bench._entry(levels[1], 0)["found"]
+    assert found["first"] != documents["q"]
+    assert found["rank"] <= 2
 
 
 def test_documents_of_another_model(beir, tmp_path):

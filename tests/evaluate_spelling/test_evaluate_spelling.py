@@ -73,6 +73,9 @@ def test_typos_as_they_were_written(files):
     assert found.read == ["Teh", "cats", "can't", "sleep", "alot", "."]
     assert found.meant == ("The", "cats", None, None, None, ".")
     assert found.clean == "The cats can't sleep alot."
+    other = files / "other.conllu"  # a character that other programs take for a line end
+    other.write_text((files / "typos.conllu").read_text().replace("# text =", "# note = a\u2028b\n# text =", 1))
+    assert read_typos(str(other)) == [found]
     windows = files / "windows.conllu"
     windows.write_bytes((files / "typos.conllu").read_bytes().replace(b"\n", b"\r\n"))
     assert read_typos(str(windows)) == [found]

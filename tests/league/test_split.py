@@ -18,6 +18,19 @@ def test_lines_of_a_table_are_dealt_and_a_header_is_in_both_parts():
     assert parts_of("a\tx\nb\ty", ".tsv", 2) == ("a\tx\n", "b\ty")
 
 
+@pytest.mark.parametrize("inside", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_what_other_programs_take_for_a_line_end_is_part_of_a_text(inside):
+    assert parts_of(f"a{inside}b\tx\nc\ty\n", ".tsv", 2) == (f"a{inside}b\tx\n", "c\ty\n")
+    assert parts_of(f"a{inside}b X\r\nc Y\r\n\r\nd X\n", ".conll", 2) == (f"a{inside}b X\r\nc Y\r\n\n", "d X\n\n")
+
+
+def test_records_of_a_table_with_line_ends_in_cells_stay_whole():
+    text = 'text,label\n"one\n\n ""two""",x\nthree,y\n"four\r\nfive",x\nsix,y'
+    learned, measured = parts_of(text, ".csv", 2, header=True)
+    assert learned == 'text,label\n"one\n\n ""two""",x\n"four\r\nfive",x\n'
+    assert measured == "text,label\nthree,y\nsix,y"
+
+
 def test_sentences_of_columns_are_dealt():
     text = "# id 1\na\tX\nb\tX\n\n\nc\tY\n\nd\tX"
     learned, measured = parts_of(text, ".conllu", 2)

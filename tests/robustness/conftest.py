@@ -35,7 +35,7 @@ class Models:
 
     def __init__(self, folder: Path, trained_hlm: Path) -> None:
         self.folder, self._hlm = folder, trained_hlm
-        self._made: dict[tuple[str, str], str] = {}
+        self._made: dict[tuple[str, ...], str] = {}
 
     def data(self, task: str, part: str = "test", count: int = 16) -> str:
         """Returns a file of examples; "train" and "test" are not the same ones."""
@@ -71,20 +71,27 @@ class Models:
                 fine_tune(config, str(folder))
         return str(folder)
 
-    def untrained(self, task: str, family: str = "bert") -> str:
-        """Returns a model with a random head for a task: all but the training of a fine-tuned one."""
-        if (task, family) not in self._made:
+    def untrained(self, task: str, family: str = "bert", *skipped: str) -> str:
+        """Returns a model with a random head for a task: all but the training of a fine-tuned one.
+
+        Args:
+          skipped: labels that are read and not scored.
+        """
+        key = (task, family, *skipped)
+        if key not in self._made:
             config = self.config(task, family)
+            if skipped:
+                config.data.skip_labels = skipped
             source, kind = from_pretrained(config.init_from), task_of(config)
             read(config, kind)
             model, target = with_task(source, kind)
             params = first_params(source, model, target, seed=3)
             metadata = {**model.metadata, "task": kind.settings(), "fine_tuning": copy.deepcopy(config.to_dict())}
             model = model.__class__(**{**model.__dict__, "params": params, "metadata": metadata | {"seed": 3}})
-            folder = self.folder / f"{task}_{family}"
+            folder = self.folder / "_".join(key)
             model.save_pretrained(folder)
-            self._made[task, family] = str(folder)
-        return self._made[task, family]
+            self._made[key] = str(folder)
+        return self._made[key]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 from small_run import python
 from tiny_models import release
 
+from charlm.data.conll import read_tagged
 from charlm.robustness.__main__ import main
 
 
@@ -93,6 +94,29 @@ def test_a_model_behind_a_defence_and_under_attack(command, models, tmp_path):
     ranker, passages = models.untrained("regression"), models.data("regression")
     error = command("--models", ranker, "--data", passages, "--attack=pruthi2019")[2]
     assert "--attack: regression predicts numbers, which no attack makes wrong" in error
+
+
+def test_words_that_are_only_read_are_in_no_group_and_no_attack_wins_by_them(command, models, tmp_path):
+    path, data = models.untrained("tagging", "bert", "O"), models.data("tagging")
+    options = ["--noise=drop:0.4", "--seeds=2", "--samples=20", "--batch-size=8", "--attack=deepwordbug"]
+    status, results, error = command("--models", path, "--data", data, *options, "--adversarial=2")
+    assert (status, error) == (0, "")
+    gold = [sentence.tags for sentence in read_tagged(data)]
+    counts = {row["group"]: row["count"] for row in results["groups"] if row["kind"]}
+    assert counts["all"] == 2 * sum(tag != "O" for tags in gold for tag in tags)
+    assert 0 < counts["changed"] < counts["all"]
+    assert counts["changed"] + counts["unchanged"] == counts["all"]
+    flips = []
+    for file in sorted((tmp_path / "out" / "adversarial").glob("*.jsonl")):
+        for tags, line in zip(gold, file.read_text(encoding="utf-8").splitlines(), strict=True):
+            row = json.loads(line)
+            pairs = zip(tags, row["prediction"], row["attacked_prediction"], strict=True)
+            moved = {tag == "O" for tag, before, after in pairs if before != after}
+            flips.append((row.get("succeeded", False in moved), moved))
+    assert all(won == (False in moved) for won, moved in flips)
+    assert (False, {True}) in flips, "a flip of words that are only read"
+    (plain,) = [row for row in results["adversarial"] if row.get("recipe") is None]
+    assert plain["flipped"] == sum(won for won, _ in flips[len(gold) :]) / len(gold)
 
 
 def test_scores_by_a_column_of_a_file_with_other_columns(command, models, tmp_path):

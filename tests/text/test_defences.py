@@ -144,9 +144,9 @@ def test_answers_of_hunspell(program):
     assert speller.words(["teh", "qqq", "cat"], 0).words == ("the", "qqq", "cat")
     assert speller.text("teh cat", 0).text == "t eh cat"
     with pytest.raises(ValueError, match="ended with status 3: is hunspell-en-us installed"):
-        speller.word("end", ["end"])
+        speller.corrected(["end"])
     with pytest.raises(ValueError, match="ended with status 3"):
-        speller.word("cat's", ["cat's"])
+        speller.corrected(["cat's"])
 
 
 def test_hunspell_may_be_missing(monkeypatch, tmp_path):

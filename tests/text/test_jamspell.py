@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import locale
+import types
 
 import pytest
 
+from charlm.text import jamspell
 from charlm.text.defences import defence_of, parsed
 from charlm.wordrec.defences import KNOWN
 
@@ -46,6 +48,41 @@ def test_words_and_texts_are_corrected(model):
     assert corrected.text == "The cat sat on the mat, 12."
     assert corrected.text[slice(*corrected.move(4, 7))] == "cat"
     assert speller.text("The cat sat on the mat.", 0).edits == ()
+
+
+class Corrector:
+    """Corrects "teh" alone, and says where it was asked; as JamSpell's, it takes and gives lists."""
+
+    def __init__(self):
+        self.asked = []
+
+    def LoadLangModel(self, path):
+        return True
+
+    def FixFragment(self, text):
+        return text.replace("teh", "the").lower()
+
+    def GetCandidates(self, words, at):
+        self.asked.append(at)
+        return ("the",) if words[at] == "teh" else (words[at],)
+
+
+def test_what_it_leaves_keeps_its_case_and_a_word_is_read_where_it_stands(tmp_path, monkeypatch):
+    made = Corrector()
+    monkeypatch.setattr(jamspell, "check_model", lambda path: None)
+    monkeypatch.setattr(jamspell.extras, "load", lambda *_: types.SimpleNamespace(TSpellCorrector=lambda: made))
+    monkeypatch.setattr(jamspell.metadata, "version", lambda name: "0")
+    (tmp_path / "model").write_text("")
+    speller = jamspell.JamSpell(str(tmp_path / "model"))
+    assert speller.text("McDonald likes TEH iPhone and teh eBay", 0).text == "McDonald likes TEH iPhone and the eBay"
+    assert speller.words(["McDonald", "Teh", "iPhone", "12", "Teh"], 0).words == (
+        "McDonald",
+        "The",
+        "iPhone",
+        "12",
+        "The",
+    )
+    assert made.asked == [0, 1, 2, 4]
 
 
 def test_what_it_needs_is_told_in_a_line(model, tmp_path, monkeypatch):

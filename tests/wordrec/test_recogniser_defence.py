@@ -72,8 +72,8 @@ def test_the_background_is_asked_only_where_it_is_needed():
     assert background.asked == []
 
 
-def test_a_word_is_found_in_its_sentence():
-    assert WordRecognition(Fake(TABLE)).word("caat", ["teh", "caat"]) == "cat"
+def test_words_of_a_sentence_are_recognised_together():
+    assert WordRecognition(Fake(TABLE)).corrected(["teh", "caat"]) == ["the", "cat"]
 
 
 def runner(task, predict, defence):

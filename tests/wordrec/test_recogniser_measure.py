@@ -22,8 +22,8 @@ class Knows(Defence):
     def edits(self, text):
         return []
 
-    def word(self, word, words):
-        return self._table.get(word, word)
+    def corrected(self, words):
+        return [self._table.get(word, word) for word in words]
 
 
 def test_words_with_letters_are_counted_each_behind_its_defence():

@@ -42,8 +42,11 @@ class NoisyChannel(Defence):
         edits = [edit for one in self._read(text) for edit in one.edits(text)]
         return [edit._replace(text=cased(edit.text, text[edit.start : edit.end])) for edit in edits]
 
-    def word(self, word: str, words: Sequence[str]) -> str:
-        """Returns the likeliest single word that a word may mean."""
+    def corrected(self, words: Sequence[str]) -> list[str]:
+        """Returns for each word the likeliest single word that it may mean."""
+        return [self._one(word) for word in words]
+
+    def _one(self, word: str) -> str:
         found = self._read(word)
         if len(found) != 1:
             return word
