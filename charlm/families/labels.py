@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from charlm.convert.heads import (
@@ -28,9 +27,10 @@ from charlm.convert.heads import (
     SEQUENCE_CLASSIFICATION,
 )
 from charlm.core.types import ModelConfig, Option, Tree
-from charlm.nn.embed import Dense, dense
+from charlm.nn.embed import dense
 from charlm.nn.lstm import BiLSTM
 from charlm.nn.masks import means
+from charlm.nn.mixed import MixedDense
 
 
 class LSTMSize(NamedTuple):
@@ -122,17 +122,17 @@ class ForLabels(nn.Module):
         elif size := LSTMS.get(self.label_head):
             width = 2 * size.units
             self.lstm = LSTMReader(self.read_width, size, cfg.dtype)
-        self.label = dense(self.labels, width, cfg.initializer, cfg.dtype) if width else self.output_layer()
+        # Not `dense`, whose results have the model's dtype: logits are float32, like those of characters and subwords.
+        self.label = MixedDense(self.labels, cfg.initializer, cfg.dtype) if width else self.output_layer()
 
     @property
     def read_width(self) -> int:
         """E, width of what `positions` and `sequences` return."""
         return self.config.hidden
 
-    def output_layer(self) -> Dense:
+    def output_layer(self) -> MixedDense:
         """Returns the linear layer that computes the labels' logits."""
-        cfg = self.config
-        return dense(self.labels, self.read_width, cfg.initializer, cfg.dtype)
+        return MixedDense(self.labels, self.config.initializer, self.config.dtype)
 
     @property
     def drops(self) -> bool:
@@ -159,7 +159,7 @@ class ForLabels(nn.Module):
             x = self.lstm(x, self.mask_of(*inputs, **options), deterministic).astype(self.config.dtype)
         else:
             x = self.dropout(x, deterministic=deterministic or not self.drops)
-        return self.label(x).astype(jnp.float32)
+        return self.label(x)
 
     def mask_of(self, *inputs: Tree, **options: Option) -> jax.Array | None:
         """Returns the mask [N, L] of all positions (`charlm.nn.masks`), given the arguments of `__call__`."""

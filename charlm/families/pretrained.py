@@ -155,6 +155,14 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     return Pretrained(target.module, params, target.config, converter.name, head, folder, model.metadata)
 
 
+def changed(pretrained: Pretrained, **changes: Option) -> Pretrained:
+    """Returns a model with config fields changed, as `from_pretrained` changes them; the parameters are shared."""
+    converter, where = converter_of(pretrained.family), str(pretrained.folder)
+    metadata = converter.change(pretrained.metadata, changes, where)
+    target = converter.target(metadata, where)
+    return dataclasses.replace(pretrained, model=target.module, config=target.config, metadata=metadata)
+
+
 def _read(path: str | os.PathLike[str], family: str, head: str, changes: dict[str, Option]) -> tuple[Converter, Model]:
     try:
         checkpoint = checkpoints.find(path)

@@ -11,7 +11,7 @@ from charlm.config import carried_configs
 from charlm.convert.changes import NotChangeable
 from charlm.core.types import Option
 from charlm.families.family import FAMILIES, families, families_with_option, model_options
-from charlm.families.pretrained import Pretrained, from_pretrained
+from charlm.families.pretrained import Pretrained, changed, from_pretrained
 
 
 def load_source(config: ml_collections.ConfigDict) -> Pretrained:
@@ -32,7 +32,10 @@ def load_source(config: ml_collections.ConfigDict) -> Pretrained:
     for name in own:
         changes |= {other: chosen[other] for other in families_with_option(name)[0].options[name].resets}
     try:
-        return from_pretrained(config.init_from, **changes)
+        source = from_pretrained(config.init_from, **changes)
+        if "dropout" in changes and hasattr(source.config, "embed_dropout"):  # GPT-2 has a rate of its own there
+            source = changed(source, embed_dropout=changes["dropout"])
+        return source
     except NotChangeable as error:
         if unknown := [name for name in error.names if name not in keys]:
             raise ValueError(f"model.{unknown[0]}: {error}") from None

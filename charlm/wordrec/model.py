@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from charlm.nn.embed import dense
 from charlm.nn.lstm import BiLSTM
+from charlm.nn.mixed import MixedDense
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Recogniser(nn.Module):
         cfg = self.config
         self.lstm = BiLSTM(3 * cfg.alphabet, cfg.hidden, cfg.dtype)
         nn.share_scope(self, self.lstm)
-        self.label = dense(cfg.labels, 2 * cfg.hidden, "torch", cfg.dtype)
+        self.label = MixedDense(cfg.labels, "torch", cfg.dtype)
 
     def __call__(self, first_BL: jax.Array, inner_BLA: jax.Array, last_BL: jax.Array, mask_BL: jax.Array) -> jax.Array:
         """Returns float32 logits [B, L, V], which are meaningless at padding; padding changes no others.
@@ -60,7 +60,7 @@ class Recogniser(nn.Module):
           mask_BL: bool, True for words.
         """
         states_BLD = self.lstm(semi_characters(first_BL, inner_BLA, last_BL), mask_BL)
-        return self.label(states_BLD.astype(self.config.dtype)).astype(jnp.float32)
+        return self.label(states_BLD)
 
 
 def semi_characters(first_BL: jax.Array, inner_BLA: jax.Array, last_BL: jax.Array) -> jax.Array:

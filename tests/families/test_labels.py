@@ -12,7 +12,7 @@ from lstm_equations import linear, tagged
 from programs import applied, drawn
 from subword_cases import ours
 
-from charlm.convert.heads import SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
+from charlm.convert.heads import LINEAR, QUESTION_ANSWERING, SEQUENCE_CLASSIFICATION, TOKEN_CLASSIFICATION
 from charlm.families.subword.labels import BertForLabels, GPT2ForLabels
 
 LABELS = 3
@@ -67,6 +67,21 @@ def test_a_mean_is_over_the_states_of_a_text_alone(family):
     for row, begin in enumerate((0, 7, 11)):
         alike = np.broadcast_to(found[row], (LENGTHS[row], LABELS))  # wherever the logits of a text are read
         np.testing.assert_allclose(together[begin : begin + LENGTHS[row]], alike, atol=2e-5)
+
+
+@FAMILIES
+@pytest.mark.parametrize("label_head", ["", "perceptron", "lstm"])
+def test_logits_of_a_model_in_bfloat16_are_float32(family, label_head):
+    """Rounded ones would tie, and differ from those of the same states by half a hundredth of their size."""
+    module, params, _ = headed(family, label_head) if label_head else headed(family, "perceptron")
+    if not label_head:
+        module = module.clone(label_head=LINEAR, kind=QUESTION_ANSWERING)
+        params = {name: value for name, value in params.items() if name != "transform"}
+        params["label"] = {"kernel": params["label"]["kernel"], "bias": np.linspace(0, 1, LABELS)}
+    rounded = module.clone(config=dataclasses.replace(module.config, dtype=jnp.dtype("bfloat16")))
+    logits = applied(rounded)(params, IDS, MASK)
+    assert logits.dtype == np.float32
+    assert (np.asarray(logits) != np.asarray(logits.astype(jnp.bfloat16).astype(np.float32))).mean() > 0.5
 
 
 @FAMILIES

@@ -202,6 +202,11 @@ def test_operations_are_those_of_what_is_real(model):
     both = count(rows, 2, 24)
     assert count(rows, 3, 32) == both  # padding is not counted
     assert 0 < count(rows[:1], 2, 24) < both
+    if model.family == "gpt2":  # a causal layer scores half of the pairs
+        lengths = np.array([row.length for row in rows])
+        dense = 2 * lengths.sum() * (4 * config.hidden**2 + 2 * config.hidden * config.ffn)
+        pairs = (lengths * (lengths + 1)).sum() / 2
+        assert both == config.layers * (dense + 4 * pairs * config.hidden)
     again = count(rows * 2, 4, 24)  # words that repeat are read once, where they are read by themselves
     assert both < again < 2 * both if model.family in ("hlm", "char2subword") else again == 2 * both
     stacked = jax.tree.map(lambda x: np.stack([x, x]), units.pack(rows, units.widest(2, 24)))  # shards

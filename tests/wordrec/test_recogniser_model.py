@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 from lstm_equations import both_directions, linear
 from programs import applied, drawn
@@ -38,6 +41,13 @@ def test_logits_are_those_of_the_equations():
     logits_BLV = np.asarray(applied(MODEL)(params, *inputs()))
     for row, words in enumerate(ROWS):
         np.testing.assert_allclose(logits_BLV[row, : len(words)], reference(words, params), atol=2e-5)
+
+
+def test_logits_in_bfloat16_are_float32():
+    rounded = MODEL.clone(config=dataclasses.replace(MODEL.config, dtype=jnp.dtype("bfloat16")))
+    logits = applied(rounded)(drawn(MODEL, *inputs()), *inputs())
+    assert logits.dtype == np.float32
+    assert (np.asarray(logits) != np.asarray(logits.astype(jnp.bfloat16).astype(np.float32))).mean() > 0.5
 
 
 def test_padding_changes_nothing():

@@ -65,10 +65,12 @@ def imitation_sums(
       neighbour_count: how many of the neighbours in the batch the loss uses; None: all. Precision is measured on
         `NEIGHBOURS` of them, or on all if there are fewer.
     """
-    rngs = None if dropout_key is None else {"dropout": dropout_key}
     join = lambda arrays: jnp.concatenate([x.reshape(-1, *x.shape[2:]) for x in arrays])
-    spell, quiet = applied(model, {"params": params}, rngs), dropout_key is None
-    spelled = [spell(chars.reshape(-1, chars.shape[-1]), deterministic=quiet) for chars in batch.chars]
+    quiet, spelled = dropout_key is None, []
+    for number, chars in enumerate(batch.chars):  # each has masks of its own
+        rngs = None if dropout_key is None else {"dropout": jax.random.fold_in(dropout_key, number)}
+        spell = applied(model, {"params": params}, rngs)
+        spelled.append(spell(chars.reshape(-1, chars.shape[-1]), deterministic=quiet))
     vectors_BD = jnp.concatenate(spelled)
     ids_B, near_BK, unseen_B = join(batch.ids), join(batch.near), join(batch.unseen)
     seen_B = (ids_B >= 0) & ~unseen_B

@@ -20,7 +20,7 @@ from charlm.convert.files import find_state
 from charlm.convert.heads import CAUSAL_LM
 from charlm.core import checkpoint as checkpoints
 from charlm.core.files import cache_dir
-from charlm.core.flops import TRAINING, TotalLengths, layer, lengths_of
+from charlm.core.flops import TRAINING, lengths_of
 from charlm.core.trees import flat
 from charlm.core.types import JsonObject, Params
 from charlm.data.corpus import EncodedCorpus, prepare_texts
@@ -28,6 +28,7 @@ from charlm.data.subword_building import BuiltOnce, build_byte_level, count_word
 from charlm.families.gpt2.sequences import PieceBatch, PieceSequences, PieceShard
 from charlm.families.pretrained import from_pretrained
 from charlm.families.stored import metadata_of
+from charlm.families.subword.flops import bert_forward
 from charlm.families.subword.gpt2 import GPT2Config, GPT2LMHeadModel
 from charlm.families.subword.layout import config_to_dict
 from charlm.families.text_objective import TextObjective, sequences_of
@@ -119,11 +120,10 @@ class NextPieces(TextObjective):
         return int(batch.mask_BL[..., 1:].sum())
 
     def training_flops(self, batch: PieceBatch) -> float:
-        """Returns the useful floating-point operations of a step; a causal layer scores half of the pairs."""
-        cfg, (rows, total, squares) = self.model.config, lengths_of(batch.mask_BL)
-        read = TotalLengths(rows, total, (squares + total) / 2)
-        layers = cfg.layers * layer(read.total, read.total, read.squares, cfg.hidden, cfg.ffn)
-        return TRAINING * (layers + 2 * (total - rows) * cfg.hidden * cfg.vocab_size)
+        """Returns the useful floating-point operations of a step."""
+        cfg, read = self.model.config, lengths_of(batch.mask_BL)
+        predicted = read.total - read.rows
+        return TRAINING * (bert_forward(cfg, read) + 2 * predicted * cfg.hidden * cfg.vocab_size)
 
     def init_params(self, key: jax.Array) -> Params:
         """Returns fresh parameters."""

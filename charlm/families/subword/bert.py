@@ -24,6 +24,7 @@ from charlm.nn.embed import Embed, dense, layer_norm, table_init
 from charlm.nn.heads import Pooler
 from charlm.nn.kernels import product
 from charlm.nn.masks import counted, numbers_texts, real_positions, starts, visible_keys
+from charlm.nn.mixed import MixedDense
 from charlm.nn.outputs import LanguageModelOutput, TransformerOutput
 from charlm.nn.scan import in_turn
 
@@ -310,7 +311,7 @@ class BertForMaskedLM(nn.Module):
         self.bert = Bert(cfg)
         self.head = MaskedLMHead(cfg)
         if self.next_sentence:
-            self.label = dense(2, cfg.hidden, cfg.initializer, cfg.dtype)
+            self.label = MixedDense(2, cfg.initializer, cfg.dtype)
 
     def __call__(
         self,
@@ -330,7 +331,7 @@ class BertForMaskedLM(nn.Module):
         next_sentence = None
         if self.next_sentence:
             assert output.pooled_BD is not None  # setup refuses a model without a pooler
-            next_sentence = self.label(output.pooled_BD).astype(jnp.float32)
+            next_sentence = self.label(output.pooled_BD)
         return LanguageModelOutput(logits, output, next_sentence)
 
     def embed_tokens(self, ids_BL: jax.Array) -> jax.Array:

@@ -12,5 +12,9 @@ from charlm.families.subword.gpt2 import GPT2Config
 
 
 def bert_forward(config: BertConfig | GPT2Config, words: TotalLengths) -> float:
-    """Returns the forward operations of BERT's or GPT-2's layers, without pooler and head."""
-    return config.layers * layer(words.total, words.total, words.squares, config.hidden, config.ffn)
+    """Returns the forward operations of BERT's or GPT-2's layers, without pooler and head.
+
+    GPT-2's layers are causal and score half of the pairs.
+    """
+    pairs = (words.squares + words.total) / 2 if isinstance(config, GPT2Config) else words.squares
+    return config.layers * layer(words.total, words.total, pairs, config.hidden, config.ffn)

@@ -18,9 +18,9 @@ from charlm.families.labels import ForLabels
 from charlm.families.subword.bert import Bert
 from charlm.families.subword.gpt2 import GPT2
 from charlm.nn.blocks import ACTIVATION_FUNCTIONS
-from charlm.nn.embed import Dense, kernel_init
 from charlm.nn.heads import Pooler
 from charlm.nn.masks import numbers_texts, starts
+from charlm.nn.mixed import MixedDense
 from charlm.nn.outputs import TransformerOutput
 
 
@@ -60,11 +60,11 @@ class GPT2ForLabels(ForLabels):
 
     encoder: type[nn.Module] = GPT2
 
-    def output_layer(self) -> Dense:
+    def output_layer(self) -> MixedDense:
         """Returns the output layer of the labels."""
         if self.kind != SEQUENCE_CLASSIFICATION:
             return super().output_layer()
-        return Dense(self.labels, self.config.dtype, kernel_init(self.config.initializer), use_bias=False)
+        return MixedDense(self.labels, self.config.initializer, self.config.dtype, use_bias=False)
 
     @property
     def drops(self) -> bool:

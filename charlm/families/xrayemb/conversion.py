@@ -53,7 +53,8 @@ LAYOUTS = {layout.name: layout for layout in (BERT_LAYOUT, ROBERTA_LAYOUT, ROFOR
 BACKBONE_MEANS = "the BERT, RoBERTa, RoFormer or GPT-2 that they go on"
 METADATA_KEYS = ("backbone", "head", "labels", "model", "vocabularies")  # fields of our metadata that the config holds
 _OF_LABELS = ("label", "transform", "lstm", "pooler")  # parameters of heads for labels, beside those of the encoder
-IN_PARTS = {"encoder": ("dtype", "scan_layers"), "generator": ("dtype",)}  # fields of the parts that a change holds for
+# Fields of the parts that a change holds for.
+IN_PARTS = {"encoder": ("dtype", "scan_layers", "dropout"), "generator": ("dtype",)}
 _ON_BERT: dict[str, Callable[..., nn.Module]] = {
     MASKED_LM: xrayemb_lm.XRayEmbForMaskedLM,
     **label_heads(BertForLabels, encoder=xrayemb_lm.XRayEmbBert),

@@ -33,7 +33,8 @@ from charlm.nn.apply import applied
 from charlm.nn.heads import at_group_positions
 from charlm.nn.label_sums import label_sums
 
-SPHERE_STREAM = 1  # number of the random stream of the sphere's points, beside that of dropout
+# Numbers of random streams beside that of the text's dropout: of the sphere's points, and of the cycles' dropout.
+SPHERE_STREAM, WORDS_DROPOUT, SPHERE_DROPOUT = 1, 2, 3
 EVAL_SEED = 1  # seed of the sphere's points in evaluation, the same in every run
 POOLINGS = ("max", "mean", "first")
 DISTANCES = ("euclidean", "mean_square")
@@ -128,7 +129,7 @@ class XRayLosses:
             key = jax.random.key(EVAL_SEED) if dropout_key is None else jax.random.fold_in(dropout_key, SPHERE_STREAM)
             if quiet:  # different points for every batch
                 key = jax.random.fold_in(key, batch.inputs.ids_SBL.sum().astype(jnp.uint32))
-            found |= self._of_cycles(model, params, batch, key, rngs)
+            found |= self._of_cycles(model, params, batch, key, dropout_key)
         weights = dict(zip(LOSSES, self.label_weights(batch), strict=True))
         weighted = {name: self.weights[name] * found.pop(name) for name in LOSSES if name in found}
         divided = {f"{name}_weight": weights[name] for name in LOSSES}
@@ -172,18 +173,23 @@ class XRayLosses:
         return _distances(vectors_SWD - target_SWD, pieces_SWP[..., 0] >= 0, self.distance)
 
     def _of_cycles(
-        self, model: nn.Module, params: Params, batch: XRayBatch, key: jax.Array, rngs: RNGSequences | None
+        self, model: nn.Module, params: Params, batch: XRayBatch, key: jax.Array, dropout_key: jax.Array | None
     ) -> dict[str, jax.Array]:
         """Returns the sums of both cycles; without words of cycles in the batch, zeros, and nothing is computed."""
+
+        def rngs(stream: int) -> RNGSequences | None:
+            return None if dropout_key is None else {"dropout": jax.random.fold_in(dropout_key, stream)}
+
+        of_words, of_sphere = rngs(WORDS_DROPOUT), rngs(SPHERE_DROPOUT)
 
         def cycles(params: Params) -> dict[str, jax.Array]:
             found = {}
             if self.weights["cycle_words"]:
-                found |= _words(model, params, batch.cycle, rngs)
+                found |= _words(model, params, batch.cycle, of_words)
             if self.weights["cycle_sphere"]:
                 longest = batch.cycle[-1].shape[-1] - 2
                 real_U = batch.points_SK.reshape(-1)
-                found["cycle_sphere"] = _sphere(model, params, real_U, longest, key, rngs, self.distance)
+                found["cycle_sphere"] = _sphere(model, params, real_U, longest, key, of_sphere, self.distance)
             return found
 
         shapes = jax.eval_shape(cycles, params)

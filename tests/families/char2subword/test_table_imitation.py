@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import jax
@@ -10,6 +11,7 @@ import pytest
 from again import again
 from programs import initial
 
+from charlm.families.char2subword import loss
 from charlm.families.char2subword.batch import ImitationBatch
 from charlm.families.char2subword.imitation import LOSSES, imitate, neighbours, precision
 from charlm.families.char2subword.loss import ImitationSums, imitation_sums, summarize
@@ -37,6 +39,24 @@ def make_batch(entries, unseen=()):
 @pytest.fixture(scope="module")
 def params():
     return initial(MODEL, make_batch(np.arange(4)).chars[0][0])
+
+
+def test_each_bucket_has_dropout_of_its_own(params, monkeypatch):
+    batch = make_batch(np.arange(4))
+    batch = batch._replace(**{name: (getattr(batch, name)[0],) * 2 for name in batch._fields})
+    found = []
+
+    def seen(vectors, *rest):
+        found.append(np.asarray(vectors))
+        return imitate(vectors, *rest)
+
+    monkeypatch.setattr(loss, "imitate", seen)
+    model = MODEL.clone(config=dataclasses.replace(MODEL.config, dropout=0.5))
+    for key in (jax.random.key(0), None):
+        imitation_sums(model, params, TABLE, batch, key, ONE, "norm")
+    (first, second), (quiet, same) = (np.split(vectors, 2) for vectors in found)
+    assert np.abs(first - second)[:-1].max() > 1e-3
+    np.testing.assert_array_equal(quiet, same)
 
 
 @functools.cache

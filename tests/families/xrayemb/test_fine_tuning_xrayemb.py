@@ -56,6 +56,18 @@ def test_keys_of_another_family_say_which_one_they_need(key, value, needs):
         load_source(config)
 
 
+def test_dropout_is_what_fine_tuning_says_everywhere(tmp_path):
+    config = get_config("tagging")
+    config.model.dropout, config.model.attention_dropout = 0.25, 0.0
+    config.init_from = str(release("gpt2", dropout=0.1, attention_dropout=0.1, embed_dropout=0.1))
+    found = load_source(config).config
+    assert (found.dropout, found.attention_dropout, found.embed_dropout) == (0.25, 0.0, 0.25)
+    config.init_from = str(saved(tmp_path, "gpt2"))
+    assert xrayemb("gpt2").config.encoder.dropout != 0.25
+    found = load_source(config).config
+    assert (found.dropout, found.embed_dropout, found.encoder.dropout) == (0.25, 0.25, 0.25)
+
+
 @pytest.mark.parametrize(
     ("backbone", "policy"), [pytest.param("bert", "stochastic:0.5", marks=pytest.mark.slow), ("gpt2", "all_multi")]
 )

@@ -9,6 +9,7 @@ import pytest
 from programs import applied
 from small_xrayemb_losses import END, B, C, D, L, S, V, small_batch, small_model, with_words
 
+from charlm.families.xrayemb import loss
 from charlm.families.xrayemb.decoder import spelled_rows
 from charlm.families.xrayemb.loss import LOSSES, XRayLosses, XRaySums, sphere_points, summarize
 
@@ -129,6 +130,22 @@ def reached(grads, number):
     """Returns the parts of the parameters that a loss has a gradient for."""
     moves = lambda tree: any(np.any(x[number]) for x in jax.tree.leaves(tree))
     return {"backbone" if name in ("bert", "head") else name for name, tree in grads.items() if moves(tree)}
+
+
+def test_no_two_parts_of_a_step_have_the_same_dropout(made, batch, monkeypatch):
+    used = {}
+    of = {"_words": 3, "_sphere": 5, "applied": 2}  # the place of the random streams among the arguments
+    for name, place in of.items():
+
+        def noted(*arguments, real=getattr(loss, name), name=name, place=place, **named):
+            if len(arguments) > place:  # of what is applied, the text is the first
+                used.setdefault(name, arguments[place]["dropout"])
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(loss, name, noted)
+    with jax.disable_jit():
+        XRayLosses(WEIGHTS).sums(*made, batch, jax.random.key(5))
+    assert len({tuple(jax.random.key_data(key).tolist()) for key in used.values()}) == len(of) == len(used)
 
 
 def test_gradients_reach_what_they_should_and_nothing_else(made, batch):
