@@ -136,8 +136,9 @@ def test_no_two_parts_of_a_step_have_the_same_dropout(made, batch, monkeypatch):
     used = {}
     of = {"_words": 3, "_sphere": 5, "applied": 2}  # the place of the random streams among the arguments
     for name, place in of.items():
+        real = getattr(loss, name)
 
-        def noted(*arguments, real=getattr(loss, name), name=name, place=place, **named):
+        def noted(*arguments, real=real, name=name, place=place, **named):
             if len(arguments) > place:  # of what is applied, the text is the first
                 used.setdefault(name, arguments[place]["dropout"])
             return real(*arguments, **named)
