@@ -199,7 +199,8 @@ def main(argv: list[str] | None = None) -> int:
 def _plot(args: argparse.Namespace) -> int:
     check_options(vars(args), texts=("metric",), needed=("run", "out"))
     canvas = extras.load("charlm plot", "matplotlib.backend_bases").FigureCanvasBase
-    ending, kinds = Path(args.out).suffix.removeprefix(".").lower(), sorted(canvas.get_supported_filetypes())
+    ending = Path(args.out).suffix.removeprefix(".").lower()
+    kinds = sorted({*canvas.get_supported_filetypes()} - {"pgf"})  # which needs LaTeX
     if ending not in kinds:
         raise ValueError(f"--out={args.out}: expected a file that ends in .{', .'.join(kinds)}")
     runs = read_runs(args.run)

@@ -52,8 +52,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/shared.sh"
 # Prints a command so that it can be pasted into a shell.
 show() { printf '%s\n' "$(quote "$@")"; }
 
-is_count() { [[ $1 =~ ^[0-9]{1,9}$ ]]; }
-
 config="" workdir="" restarts=3 pause="" python=python action=run background=false dry_run=false
 multihost=false process="" me="" overrides=() together=()
 for argument in "$@"; do
@@ -79,7 +77,7 @@ done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [[ -n $config || ($action != run && -n $workdir) ]] || die "--config is missing; for example --config=configs/hlm_base.py:tiny"
 [[ $action != run || -f ${config%%:*} ]] || die "--config: no file ${config%%:*}"
-is_count "$restarts" || die "--restarts=$restarts is not a number"
+check_number --restarts "$restarts"
 if $multihost; then
   together=(--multihost ${together[@]+"${together[@]}"})
   pause=${pause:-$MULTIHOST_PAUSE}
@@ -87,8 +85,8 @@ if $multihost; then
 elif ((${#together[@]})); then
   die "--coordinator, --processes and --process belong to --multihost"
 fi
-[[ -z $process ]] || is_count "$process" || die "--process=$process is not a number"
-is_count "${pause:=10}" || die "--pause=$pause is not a number of seconds"
+[[ -z $process ]] || check_number --process "$process"
+check_number --pause "${pause:=10}"
 if [[ -z $workdir ]]; then # as charlm.main names it
   stem=$(basename "${config%%:*}" .py)
   [[ $config == *:?* ]] && stem+="_${config#*:}"

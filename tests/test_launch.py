@@ -114,6 +114,7 @@ class TestLocal:
             (["--config=configs/nothing.py"], ["no file configs/nothing.py"]),
             ([CONFIG, "--workdir", "runs/hlm"], ["'--workdir'", "--name=value"]),
             ([CONFIG, "--restarts=few"], ["--restarts=few"]),
+            ([CONFIG, "--restarts=08"], ["--restarts=08 is not a whole number, without zeros in front"]),
             ([CONFIG, "--config.seed"], ["'--config.seed'"]),
             ([CONFIG, "--process=1"], ["--process", "belong to --multihost"]),
             ([CONFIG, "--multihost", "--process=two"], ["--process=two"]),

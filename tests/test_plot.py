@@ -85,3 +85,6 @@ def test_a_file_that_is_no_figure_is_refused(runs, capsys):
     pytest.importorskip("matplotlib")
     assert plot.main([*runs, "--out", "curves.txt"]) == 1
     assert capsys.readouterr().err.startswith("error: --out=curves.txt: expected a file that ends in .")
+    assert plot.main([*runs, "--out", "curves.pgf"]) == 1  # which needs LaTeX
+    assert ".svg" in (said := capsys.readouterr().err)
+    assert ", .pgf" not in said

@@ -91,7 +91,7 @@ def robustness(models: Models, data: Rows, out: str | os.PathLike[str] = "", **s
     paths = [one.path if isinstance(one, Model) else os.fspath(one) for one in several]
     folder = Path(out or tempfile.mkdtemp(prefix="charlm-report-"))
     if isinstance(data, str | os.PathLike):
-        file = here(os.fspath(data))
+        file = os.fspath(data)  # an address, too: the report reads it as the command line does
     else:
         first = several[0] if isinstance(several[0], Model) else load(paths[0])
         file, columns = _file_of(data, first, folder)

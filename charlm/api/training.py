@@ -118,7 +118,7 @@ def config_of(task: str) -> ml_collections.ConfigDict:
 def _rows_of(rows: Rows, part: str, config: ml_collections.ConfigDict) -> str | tuple[str, str]:
     """Returns the path of a file, or rows as the content of one and its ending; names their columns in the config."""
     if isinstance(rows, str | os.PathLike):
-        return here(os.fspath(rows))
+        return os.fspath(rows)  # an address, too: it is read as the config's files are
     form = TASKS[config.task].rows
     if form is None:
         raise ValueError(f"{part}: the task {config.task} takes no rows, only files: give the path of one")

@@ -28,7 +28,7 @@ def check(path: str, cases: Iterable[str] = DRAWN_CASES) -> None:
     if not set(cases) & set(DRAWN_CASES):
         raise ValueError(f"--plot={path}: nothing to draw: choose {', '.join(DRAWN_CASES)} with --case")
     kind = Path(path).suffix.removeprefix(".").lower()
-    kinds = sorted(canvas.get_supported_filetypes())
+    kinds = sorted({*canvas.get_supported_filetypes()} - {"pgf"})
     if kind not in kinds:
         raise ValueError(f"--plot={path}: the name must end in one of {', '.join('.' + known for known in kinds)}")
     folder = Path(path).parent

@@ -53,7 +53,7 @@ def _of_zip(path: Path) -> Iterator[bytes]:
     check_zip(path)
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            if member.filename.endswith(".pkl"):
+            if member.filename.lower().endswith(".pkl"):  # PyTorch finds its pickle in any case of letters
                 with archive.open(member) as file:  # read up to the limit: the size that the zip declares may be false
                     data = file.read(scaled(PICKLE) + 1)
                 _check_size(path, max(len(data), member.file_size))

@@ -26,6 +26,7 @@ from charlm.core.types import JsonObject, Params, Tree
 
 ARRAYS = "state.safetensors"  # parameters by their names, "hlm/embed/norm/scale"
 _SCALE = "@scale"  # ends the name of the float32 that the whole numbers of a parameter are multiplied by
+_DEEPEST = 64  # levels of a parameter's name; flax and JAX walk them by recursion
 _MOST = 127  # of a whole number; -128 is not used, so that a matrix and its negative are equally near
 
 
@@ -54,18 +55,32 @@ def write(folder: Path, params: Params, metadata: JsonObject, dtype: str) -> Non
 def _whole_numbers(name: str, value: np.ndarray) -> dict[str, np.ndarray]:
     """Returns what is stored of a float32 parameter: whole numbers and their scales, or bfloat16 if that is smaller."""
     if value.ndim > 1:
-        axis = -1 if name.endswith("embedding") else -2  # over what a row has, or over the inputs of a layer
-        most = np.abs(value).max(axis, keepdims=True)
+        most = np.abs(value).max(_axis(name), keepdims=True)
         scale = np.where(most > 0, most / _MOST, 1).astype(np.float32)
         if value.size + scale.nbytes < 2 * value.size:
             return {name: np.rint(value / scale).astype(np.int8), f"{name}{_SCALE}": scale}
     return {name: value.astype(jnp.bfloat16)}
 
 
+def _axis(name: str) -> int:
+    """Returns over which axis whole numbers share a scale: what a row has, or the inputs of a layer."""
+    return -1 if name.endswith("embedding") else -2
+
+
+def _scales_of(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of the scales of a parameter; () of one that has none."""
+    if len(shape) < 2:
+        return ()
+    axis = _axis(name) % len(shape)
+    return (*shape[:axis], 1, *shape[axis + 1 :])
+
+
 def stored(folder: Path) -> Params:
     """Returns names and shapes of the parameters, as the float32 that `read` makes of them."""
     with safe_open(folder / ARRAYS, "numpy") as file:
         names = [name for name in file.keys() if not name.endswith(_SCALE)]  # noqa: SIM118 (no dict)
+        if deep := [name for name in names if name.count("/") > _DEEPEST]:
+            raise ValueError(f"{folder}: a parameter's name has {deep[0].count('/')} levels, more than {_DEEPEST}")
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in names}
     return _nested({name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()})
 
@@ -78,7 +93,13 @@ def read(folder: Path, abstract: Params) -> Params:
 
         def value(name: str) -> np.ndarray:
             found, scale = file.get_tensor(name), f"{name}{_SCALE}"
-            return found.astype(np.float32) * file.get_tensor(scale) if scale in scaled else found
+            if scale not in scaled:
+                return found
+            scales = file.get_tensor(scale)
+            expected = _scales_of(name, found.shape)
+            if scales.shape != expected:  # others could make a small file fill the memory
+                raise ValueError(f"{folder}: {scale} has the shape {scales.shape}, expected {expected or 'none'}")
+            return found.astype(np.float32) * scales.astype(np.float32)
 
         return _nested({name: _placed(value(name), like) for name, like in wanted.items()})
 

@@ -245,7 +245,9 @@ def newest_alone(names: Sequence[str]) -> list[str]:
 
 
 def _place(store: Store) -> Path:
-    return Path(default_cache_dir(), "stores", store.address.replace("://", "/"))
+    """Returns where copies of what is below an address are: apart from those of addresses above and below it."""
+    own = hashlib.sha256(store.address.encode()).hexdigest()[:16]
+    return Path(default_cache_dir(), "stores", own, store.address.replace("://", "/"))
 
 
 def _bring(store: Store, names: Sequence[str]) -> list[Path]:

@@ -116,7 +116,7 @@ class Watch:
             if not hmac.compare_digest(str(hello["token"]), self._token):
                 raise ValueError("not one of ours")
             self._add(int(hello["process"]), connection)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):  # the last of brackets without end
             connection.close()
 
     def _add(self, peer: int, connection: socket.socket) -> None:

@@ -44,7 +44,7 @@ class WordTable:
         try:
             about = read_object(folder / ABOUT)
             self.identity, dtype = str(about["identity"]), DTYPES[about["dtype"]]
-            chars_NC = np.load(folder / CHARS)
+            chars_NC = np.load(folder / CHARS, mmap_mode="r")  # whatever size it claims
             stored_ND = np.load(folder / VECTORS, mmap_mode="r")
             self.vectors_ND = stored_ND if stored_ND.dtype == dtype else stored_ND.view(dtype)
         except (OSError, ValueError, KeyError, TypeError) as error:

@@ -25,7 +25,7 @@ import sys
 from charlm.core.called_as import program
 from charlm.core.command_parser import Parser
 from charlm.core.commands import run_command
-from charlm.core.local_paths import check_options
+from charlm.core.local_paths import check_options, is_address
 from charlm.core.logs import start_logging
 from charlm.core.stores import here
 
@@ -70,6 +70,8 @@ def _run(args: argparse.Namespace) -> int:
             raise ValueError("--format=words takes no --platforms")
         if args.size < 0:
             raise ValueError(f"--size={args.size}: expected a number of words; 0: all")
+        if is_address(args.model) and not args.output:
+            raise ValueError(f"--model={args.model} is an address; --output=FOLDER writes a copy with the table")
         from charlm.export.words import write  # as below
 
         print(write(here(args.model), args.words, args.size, args.dtype, args.output))

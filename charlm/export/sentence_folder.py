@@ -136,8 +136,8 @@ def _needed(pretrained: Pretrained) -> str:
 def copy_model(pretrained: Pretrained, target: Path) -> None:
     """Copies a model with all that makes its vectors into a new folder.
 
-    A checkpoint of a run is written anew without what only the run needs. Of a folder of weights, those that are read
-    are taken, and folders only if they belong to the vectors.
+    A checkpoint of a run, wherever it was copied to, is written anew without what only the run needs. Of a folder of
+    weights, those that are read are taken, and folders only if they belong to the vectors.
 
     Raises:
       ValueError: the folder that the model was read from is gone, or the target cannot be written.
@@ -149,7 +149,7 @@ def copy_model(pretrained: Pretrained, target: Path) -> None:
     checkpoint = source.parent if source.name == checkpoints.FILES else source
     if not checkpoints.complete(checkpoint):
         _copy(source, target, _left_out(source))
-    elif not checkpoint.name.isdigit():
+    elif checkpoint == source and not checkpoint.name.isdigit():
         _copy(source, target, ())
     else:
         pretrained.save_pretrained(target)
@@ -162,7 +162,7 @@ def _copy(source: Path, target: Path, left_out: Iterable[str]) -> None:
     def ignored(folder: str, names: list[str]) -> set[str]:
         return {name for name in names if name.startswith(".") or name in skipped} if Path(folder) == source else set()
 
-    shutil.copytree(source, target, ignore=ignored)
+    shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
 
 
 def _left_out(source: Path) -> set[str]:

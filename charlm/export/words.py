@@ -6,13 +6,13 @@ Open it to change which words a table has.
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
 from charlm.convert.files import new_folder
 from charlm.core import trained
 from charlm.core.reading import read_text
 from charlm.core.word_table import FOLDER, VECTORS
+from charlm.export.sentence_folder import copy_model
 from charlm.families.family import family
 from charlm.families.predictor import Predictor
 from charlm.families.pretrained import from_pretrained
@@ -44,8 +44,8 @@ def write(
     listed = listed[:size] if size else listed
     if output:
         with new_folder(output) as folder:
-            shutil.copytree(pretrained.folder, folder, dirs_exist_ok=True)
-            told = _write_beside(folder, predictor, listed, dtype)
+            copy_model(pretrained, folder)
+            told = _write_beside(from_pretrained(folder).folder, predictor, listed, dtype)
         return f"{output}: a copy of {path} with {told}"
     if pretrained.folder.is_relative_to(trained.FOLDER):
         raise ValueError(f"{path} is part of charlm and stays as it is; --output=FOLDER writes a copy with the table")

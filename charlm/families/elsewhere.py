@@ -11,7 +11,6 @@ to change how a model is divided.
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -20,14 +19,13 @@ import numpy as np
 from flax import traverse_util
 
 from charlm.convert.files import find_state
+from charlm.convert.sentence_files import copy_sentence_files
 from charlm.core import checkpoint as checkpoints
 from charlm.core import extras
 from charlm.core.types import Json, JsonObject, Params, Tree
 from charlm.families.lookup import converter_of, recognise
-from charlm.families.sentences import MODULES, PROMPTS, TEXTS
 
 KEY = "elsewhere"  # in the metadata of a checkpoint
-_BESIDE = (MODULES, TEXTS, PROMPTS)  # files that say how texts become vectors; so do the folders that the first names
 
 
 def place(spec: str) -> tuple[str, str]:
@@ -119,13 +117,7 @@ def with_rest(checkpoint: Path, abstract: Params, about: Mapping[str, Json]) -> 
 
 def copy_beside(spec: str, install: str, folder: Path) -> None:
     """Copies what says how texts become vectors from another package's model to `folder`, as far as it is there."""
-    source = folder_of(*place(spec), install)
-    for name in _BESIDE:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
-    for config in sorted(source.glob("*_*/config.json")):
-        (folder / config.parent.name).mkdir(exist_ok=True)
-        shutil.copyfile(config, folder / config.parent.name / config.name)
+    copy_sentence_files(folder_of(*place(spec), install), folder)
 
 
 def _flat(params: Params) -> dict[str, Tree]:

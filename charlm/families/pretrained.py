@@ -143,8 +143,13 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     """
     if family and family not in FAMILIES:
         raise ValueError(f"family={family!r} is not one of {', '.join(FAMILIES)}")
-    converter, model = _read(model_inside(path), family, head, changes)
-    target = converter.target(model.metadata, str(model.source))
+    try:
+        converter, model = _read(model_inside(path), family, head, changes)
+        target = converter.target(model.metadata, str(model.source))
+    except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        if changes:  # it may be one of these
+            raise
+        raise ValueError(f"{path}: its description is damaged: {type(error).__name__}: {error}") from error
     if getattr(target.config, "scan_layers", False) and "scan_layers" not in changes:
         # The training run chose it for large batches; with one sentence, to stack the parameters takes too long.
         model = model._replace(metadata=converter.with_changes(model.metadata, {"scan_layers": False}))

@@ -195,7 +195,9 @@ def _reported(checkpoint: Path, report: str, results: JsonObject) -> JsonObject:
         metric = results["metric"]
         plain = [one for one in results[listed] if not one["defence"]]
         places = {_run_of(checkpoint), checkpoint}
-        own = [one for one in plain if Path(one[path]).absolute() in places] if len(plain) > 1 else plain
+        own = [one for one in plain if Path(one[path]).absolute() in places]
+        if not own and len(plain) == 1 and Path(plain[0][path]).name in {place.name for place in places}:
+            own = plain  # measured where the run was before
         if len(own) != 1:
             raise ValueError(f"--report={report}: it measures {len(plain)} models, and not this one: {checkpoint}")
         name = own[0]["name"]

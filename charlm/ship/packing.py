@@ -12,6 +12,7 @@ import jax
 
 from charlm.convert.files import new_folder
 from charlm.convert.heads import FINE_TUNED
+from charlm.convert.sentence_files import copy_sentence_files
 from charlm.core import checkpoint as checkpoints
 from charlm.core.durable import write_json, write_text
 from charlm.core.trained import CARD, MODEL_CARD
@@ -63,6 +64,7 @@ def pack(
             stored[elsewhere.KEY], known["rest"] = about_rest, facts.of_rest(about_rest)
             known["dtype"] = dtype if jax.tree.leaves(params) else None
             elsewhere.copy_beside(rest, install, folder)
+        copy_sentence_files(model.folder, folder)
         checkpoints.save_compact(folder, params, stored, dtype)
         write_json(folder / CARD, known)
         write_text(folder / MODEL_CARD, card.text(Path(output).absolute().name, known))

@@ -98,6 +98,6 @@ def check_ending(path: Path) -> None:
     if ending in PAGES:
         return
     canvas = extras.load(f"a figure in {path.name or path}", "matplotlib.backend_bases").FigureCanvasBase
-    kinds = sorted(canvas.get_supported_filetypes())
+    kinds = sorted({*canvas.get_supported_filetypes()} - {"pgf"})
     if ending not in kinds:
         raise ValueError(f"{path}: expected a page (.html), or a figure: .{', .'.join(kinds)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 import tracemalloc
 import zipfile
@@ -25,6 +26,13 @@ def lying_zip(path, says):
     path.write_bytes(data.replace(struct.pack("<I", SIZE), struct.pack("<I", says)))
     with zipfile.ZipFile(path) as archive:
         assert [member.file_size for member in archive.infolist()] == [says]
+
+
+@pytest.mark.parametrize("name", ["archive/data.pkl", "archive/DATA.PKL", "archive/data.Pkl"])
+def test_pickles_are_examined_however_their_names_are_written(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "pytorch_model.bin", "w") as archive:
+        archive.writestr(name, pickle.dumps(bytearray(b"a"), protocol=2))
+    assert "__builtin__.bytearray" in globals_of(tmp_path / "pytorch_model.bin")
 
 
 @pytest.mark.parametrize("says", [100, SIZE])

@@ -141,6 +141,16 @@ def test_of_a_run_the_newest_whole_checkpoint_is_brought_here(objects, address):
     assert stores.here("runs/hlm") == "runs/hlm"
 
 
+def test_copies_of_a_run_and_of_one_of_its_checkpoints_stay_apart(objects, address):
+    for step in (5, 12):
+        for name in ("state", "_CHECKPOINT_METADATA"):
+            objects.write(f"run/checkpoints/{step}/{name}", b"x")
+    five, run = (Path(stores.here(f"{address}/run{end}")) for end in ("/checkpoints/5", ""))
+    names = lambda place: sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+    assert (five.name, names(five)) == ("5", ["_CHECKPOINT_METADATA", "state"])
+    assert (run.name, names(run)) == ("run", ["checkpoints/12/_CHECKPOINT_METADATA", "checkpoints/12/state"])
+
+
 def refusal(value: str) -> str:
     """Returns what is said against a value where an address may stand; "": nothing."""
     try:

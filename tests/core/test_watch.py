@@ -59,6 +59,34 @@ def end(process: subprocess.Popen[str], seconds: float) -> tuple[int, list[str]]
     return process.returncode, [line for line in said.splitlines() if line.startswith(("error", "Traceback", "*** "))]
 
 
+# A watch to which something is sent, and then what one of its own peers sends. Its thread ends the process where a peer
+# is lost, so it has a process of its own.
+HEARS = """
+import json, socket, sys, time
+from charlm.core.watch import Watch
+watch = Watch(0)
+address = watch.address()
+watch.start()
+stranger = socket.create_connection(("127.0.0.1", address["port"]), timeout=10)
+stranger.sendall(bytes.fromhex(sys.argv[1]))
+stranger.shutdown(socket.SHUT_WR)
+assert stranger.recv(1) == b"", "it is not closed"
+peer = socket.create_connection(("127.0.0.1", address["port"]), timeout=10)
+peer.sendall(json.dumps({"token": address["token"], "process": 1}).encode() + b"\\n")
+deadline = time.monotonic() + 10
+while 1 not in watch._peers and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(sorted(watch._peers))
+"""
+
+
+@pytest.mark.parametrize("sent", [b"[" * 4000 + b"\n", b"[1]\n", b"\xff\n", b'{"token": "", "process": 1}\n', b""])
+def test_what_a_stranger_sends_ends_no_watch(sent):
+    command = [sys.executable, "-c", HEARS, sent.hex()]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[1]\n"), done.stderr
+
+
 @pytest.mark.parametrize("killed", [0, 2])
 def test_a_process_that_is_killed(killed):
     with three("", "", "") as running:
@@ -82,9 +110,7 @@ def test_a_process_that_fails_tells_the_others_why():
 # As a host does that waits for another one, without JAX.
 WATCHER = """
 import json, sys, time
-from pathlib import Path
-from charlm.core.watch import Watch
-address, watch = Path(sys.argv[1]), Watch(int(sys.argv[2]))
+from pathlib import Pathaddress, watch = Path(sys.argv[1]), Watch(int(sys.argv[2]))
 if sys.argv[2] == "0":
     address.with_suffix(".new").write_text(json.dumps(watch.address()))
     address.with_suffix(".new").rename(address)

@@ -105,6 +105,12 @@ def test_a_run_is_written_without_what_only_the_run_needs(tmp_path):
     np.testing.assert_allclose(vectors(folder), vectors(beside), atol=1e-6)
 
 
+def test_a_checkpoint_that_was_copied_is_a_model_like_any_other(trained, tmp_path):
+    shutil.copytree(next((trained.workdir / "checkpoints").glob("[0-9]*")), tmp_path / "mine")
+    folder = export(tmp_path / "mine", tmp_path / "exported")
+    np.testing.assert_allclose(vectors(folder), vectors(tmp_path / "mine"), atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -22,9 +22,14 @@ from tiny_models import release as tiny_release
 
 import charlm
 from charlm.convert.heads import MASKED_LM
+from charlm.core import checksums
+from charlm.core import trained as shelf
+from charlm.core.checksums import ABOUT
 from charlm.data.word_batch import reshape_batch
 from charlm.families.hlm.golden import ours_of, shape_of
 from charlm.families.hlm.model import HLM
+from charlm.families.subword.bert import BertConfig
+from charlm.families.subword.layout import config_from_dict
 
 pytestmark = pytest.mark.usefixtures("log_lines")
 
@@ -285,3 +290,41 @@ def test_a_folder_of_neither_kind(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ValueError, match=r"holds no complete checkpoint.*or a folder of PyTorch weights .*model\.safe"):
         charlm.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"config": True}, "its description is damaged: "),
+        ({"config": {"model": {"heads": None}}}, "its description is damaged: TypeError"),
+        ({"config": {"model": {"inter_layers": 10**6}}}, "model.inter_layers=1000000: expected at most 1000"),
+        ({"config": {"model": {"max_relative_words": 10**9}}}, "model.max_relative_words=1000000000: expected at most"),
+    ],
+)
+def test_what_a_stranger_may_write_into_a_description_is_refused_in_a_line(tmp_path, change, says):
+    folder = shutil.copytree(shelf.FOLDER / "hlm-small-en", tmp_path / "model")
+    about = json.loads((folder / ABOUT).read_text())
+    description = checksums.undescribed(about["custom_metadata"])
+    merged(description, change)
+    about["custom_metadata"] = checksums.described(description)
+    (folder / ABOUT).write_text(json.dumps(about))
+    checksums.write(folder)
+    with pytest.raises(ValueError, match=re.escape(says)) as raised:
+        charlm.from_pretrained(folder)
+    assert "\n" not in str(raised.value)
+
+
+def merged(into, change):
+    """Changes what a nested dict has, in place."""
+    for name, value in change.items():
+        if isinstance(value, dict):
+            merged(into[name], value)
+        else:
+            into[name] = value
+
+
+def test_a_description_may_ask_for_so_many_layers():
+    with pytest.raises(ValueError, match=r"here: layers=1000000: expected a whole number up to 1000"):
+        config_from_dict(BertConfig, {"layers": 10**6}, "here")
+    with pytest.raises(ValueError, match=r"here: layers='2': expected a whole number"):
+        config_from_dict(BertConfig, {"layers": "2"}, "here")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import struct
 
 import numpy as np
 import pytest
@@ -182,6 +183,31 @@ def test_with_an_output_the_model_stays_as_it_is(hlm, words, tmp_path, capsys):
         np.testing.assert_allclose(found.vectors_WD, wanted.vectors_WD, atol=1e-5, rtol=1e-5)
     assert command.main(ask) == 1
     assert capsys.readouterr().err == f"error: --output={tmp_path / 'warm'} exists already and is not empty\n"
+
+
+def test_a_copy_of_a_run_is_a_model_with_its_weights(trained, words, tmp_path):
+    """A run keeps its vocabulary in a folder beside the weights."""
+    run, warm = trained.workdir, tmp_path / "warm"
+    ask = ["--format=words", f"--model={run}", f"--words={words}", f"--output={warm}"]
+    assert command.main(ask) == 0
+    copy = Predictor.from_checkpoint(warm)
+    assert copy.table is not None
+    for found, wanted in zip(copy.encode(TEXTS), Predictor.from_checkpoint(run).encode(TEXTS), strict=True):
+        np.testing.assert_allclose(found.vectors_WD, wanted.vectors_WD, atol=1e-5, rtol=1e-5)
+
+
+def test_beside_a_model_in_a_store_no_table_is_written(capsys):
+    assert command.main(["--format=words", "--model=s3://bucket/run"]) == 1
+    assert "--model=s3://bucket/run is an address; --output=FOLDER writes a copy" in capsys.readouterr().err
+
+
+def test_a_table_that_claims_more_than_its_file_holds_is_left_alone(with_table, tmp_path, log_lines):
+    model = shutil.copytree(with_table[0], tmp_path / "model")
+    (path,) = model.rglob("chars.npy")
+    claimed = b"{'descr': '<u2', 'fortran_order': False, 'shape': (1000000000000, 9), }"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(claimed)) + claimed)
+    np.testing.assert_allclose(Predictor.from_checkpoint(model).encode(TEXTS)[0].vectors_WD, with_table[1], atol=1e-6)
+    assert any("damaged" in line for line in log_lines.lines)
 
 
 def test_what_is_part_of_charlm_stays_as_it_is(tmp_path, capsys):

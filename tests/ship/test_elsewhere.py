@@ -55,6 +55,27 @@ def student(package, tmp_path) -> Path:
     return output
 
 
+def test_layers_behind_the_pooling_are_copied_with_their_weights(package, tmp_path):
+    listed = json.loads((package / "model" / MODULES).read_text())
+    listed.insert(2, {"type": "sentence_transformers.models.Dense", "path": "2_Dense"})
+    (package / "model" / MODULES).write_text(json.dumps(listed))
+    dense = package / "model" / "2_Dense"
+    dense.mkdir()
+    width = charlm.load(package / "model").pretrained.config.hidden
+    about = {
+        "in_features": width,
+        "out_features": 3,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }
+    (dense / "config.json").write_text(json.dumps(about))
+    layer = {"linear.weight": np.random.default_rng(0).normal(size=(3, width)), "linear.bias": np.zeros(3)}
+    save_file({name: value.astype(np.float32) for name, value in layer.items()}, dense / "model.safetensors")
+    more = [f"--rest={PACKAGE}:model", f"--rest-install={INSTALL}"]
+    assert ship(spelled("bert", mode="gated"), tmp_path / "student", write_about(tmp_path / "about.json"), *more) == 0
+    assert charlm.load(tmp_path / "student").encode(TEXTS, normalize=True).shape == (2, 3)
+
+
 def test_only_what_the_package_lacks_is_packed(student):
     stored = load_file(student / "state.safetensors")
     assert all(name.startswith("char2subword/") for name in stored)

@@ -16,14 +16,16 @@ import pytest
 import yaml
 from again import again
 from robustness.conftest import Models
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from ship_cases import CORPUS, ship, write_about
 from small_run import ROOT, write_text
+from tiny_models import release
 
 import charlm
 from charlm import models
 from charlm.convert.__main__ import main as convert
 from charlm.core import checkpoint as checkpoints
+from charlm.core import checksums
 from charlm.core import trained as shelf
 from charlm.core.checkpoint import find
 from charlm.families.hlm.objective import MaskedCharacters
@@ -38,6 +40,7 @@ from charlm.training.workdir import check_source, started_from
 
 NAME = "hlm-test-en"
 TEXT = "the cat sat on a mat"
+POOLING = (("Transformer", ""), ("Pooling", "1_Pooling"))
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +128,44 @@ def test_damage_is_noticed_but_the_card_may_be_edited(shelved, tmp_path):
         file.write(b"\xff")
     with pytest.raises(ValueError, match=r"copy is damaged or incomplete: state\.safetensors is not what was saved"):
         from_pretrained(copy)
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ((6000, 1, 1), r"has the shape \(6000, 1, 1\), expected \(1, "),
+        ((1, 1), r"has the shape \(1, 1\), expected \(1, "),
+    ],
+)
+def test_scales_of_another_shape_are_refused(trained, tmp_path, shape, says):
+    """With them a small file of a stranger would fill the memory."""
+    folder = tmp_path / "small"
+    assert ship(trained.workdir, folder, write_about(tmp_path / "about.json", "text.txt"), "--dtype=int8") == 0
+    arrays = load_file(folder / "state.safetensors")
+    name = next(name for name in arrays if name.endswith("kernel@scale"))
+    save_file(arrays | {name: np.ones(shape, np.float32)}, folder / "state.safetensors")
+    checksums.write(folder)
+    with pytest.raises(ValueError, match=says):
+        from_pretrained(folder)
+    del arrays[name]
+    save_file(arrays | {"a/" * 2000 + "b": np.ones(1, np.float32)}, folder / "state.safetensors")
+    checksums.write(folder)
+    with pytest.raises(ValueError, match="a parameter's name has 2000 levels, more than 64"):
+        from_pretrained(folder)
+
+
+def test_files_that_say_how_texts_become_vectors_are_packed(tmp_path):
+    source = Path(shutil.copytree(release("bert"), tmp_path / "source"))
+    listed = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in POOLING]
+    (source / "modules.json").write_text(json.dumps(listed))
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    (source / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"query": "the "}}))
+    charlm.load(source).pretrained.save_pretrained(tmp_path / "run")
+    assert ship(tmp_path / "run", tmp_path / "out", write_about(tmp_path / "about.json"), "--dtype=float32") == 0
+    for options in ({}, {"prompt_name": "query"}):
+        found, wanted = (charlm.load(p).encode([TEXT], normalize=True, **options) for p in (tmp_path / "out", source))
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_a_packed_model_may_be_packed_again_and_saved_as_any_other(shelved, tmp_path):
@@ -442,6 +483,9 @@ def test_a_report_of_other_models_is_refused(trained, tmp_path, capsys):
     found = report(tmp_path / "report.json", tmp_path / "one", tmp_path / "other")
     assert ship(trained.workdir, tmp_path / "out", about, f"--report={found}") == 1
     assert "report.json: it measures 2 models, and not this one: " in capsys.readouterr().err
+    found = report(tmp_path / "report.json", tmp_path / "other")
+    assert ship(trained.workdir, tmp_path / "out", about, f"--report={found}") == 1
+    assert "report.json: it measures 1 models, and not this one: " in capsys.readouterr().err
     found.write_text('{"metric": "accuracy"}')
     assert ship(trained.workdir, tmp_path / "out", about, f"--report={found}") == 1
     assert (

@@ -22,6 +22,9 @@ from charlm.nn.transformer import EncoderConfig
 from charlm.text.chars import CharVocab
 
 BETWEEN_WORDS = ("position", "rotary_base", "local_words", "global_every", "causal")  # not inside words
+_LAYERS = ("intra_layers", "inter_layers", "head_layers")
+# What a checkpoint may ask for: each layer is traced on its own, and tables of distances are as long as twice these.
+_MOST = {**dict.fromkeys(_LAYERS, 1000), "char_slots": 1 << 16, "max_relative_words": 1 << 20}
 WRITES = "next_word"  # the value of the config key `objective` of an HLM that writes
 
 
@@ -67,6 +70,9 @@ class HLMConfig:
     causal: bool = False  # whether context is that of the words before: of an HLM that writes
 
     def __post_init__(self) -> None:
+        for name, most in _MOST.items():
+            if getattr(self, name) > most:
+                raise ValueError(f"model.{name}={getattr(self, name)}: expected at most {most}")
         if self.hidden % self.heads:
             raise ValueError(f"model.hidden={self.hidden} is not a multiple of model.heads={self.heads}")
         if self.position == "rotary":

@@ -250,6 +250,8 @@ def config_from_dict(kind: type, fields: Mapping[str, Json], where: str) -> Mode
     known: dict[str, Any] = {field.name: field.default_factory for field in dataclasses.fields(kind)}
     if unknown := sorted(fields.keys() - known.keys()):
         raise ValueError(f"{where}: {kind.__name__} has no {', '.join(unknown)}; was it written by a later version?")
+    if (layers := fields.get("layers")) is not None and not (type(layers) is int and 0 <= layers <= MOST_LAYERS):
+        raise ValueError(f"{where}: layers={layers!r}: expected a whole number up to {MOST_LAYERS}")
     inner = {
         name: config_from_dict(known[name], value, f"{where}: {name}")
         for name, value in fields.items()
