@@ -7,13 +7,16 @@ import importlib
 import inspect
 from pathlib import Path
 
+import object_stores
 import pytest
 from finetune.tiny_tasks import sentences
 from small_run import ROOT, on_devices
 from tiny_models import release
 
 import charlm
-from charlm.api import training
+from charlm.api import reports, training
+from charlm.data.files import matching_files
+from charlm.finetune.data import read as read_parts
 from charlm.tasks.create import task_of
 from charlm.tasks.table import TASKS
 
@@ -77,6 +80,21 @@ def test_rows_of_texts(asked, tmp_path):
     assert read(asked(as_dicts, task="classify", workdir=tmp_path)) == read(config)
     assert read(asked(Table(as_dicts), task="classify", workdir=tmp_path)) == read(config)
     assert read(asked(Dataset(as_dicts), task="classify", workdir=tmp_path)) == read(config)
+
+
+def test_files_in_a_store_are_read_as_those_of_a_config(asked, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHARLM_CACHE", str(tmp_path / "cache"))
+    with object_stores.store("s3") as objects:
+        objects.write("data/train.csv", b"text,label\nthe cat,animal\na town,place\n")
+        address = f"s3://{object_stores.BUCKET}/data/train.csv"
+        config = asked(address, task="classify", workdir=tmp_path)
+        assert config.data.train == (address,)
+        found = read_parts(config, task_of(config)).train
+        assert [(one.text, one.label) for one in found] == [("the cat", "animal"), ("a town", "place")]
+        monkeypatch.setattr(reports, "measure", lambda models, files, out, **_: matching_files(*files, "data"))
+        monkeypatch.setattr(reports, "write_report", lambda results, folder: [folder] * 3)
+        (file,) = charlm.robustness("runs/none", address, out=tmp_path / "report").results
+        assert Path(file).read_bytes() == objects.now["data/train.csv"]
 
 
 def test_rows_of_pairs_and_numbers(asked, tmp_path):
