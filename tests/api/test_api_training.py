@@ -85,7 +85,7 @@ def test_rows_of_texts(asked, tmp_path):
 def test_files_in_a_store_are_read_as_those_of_a_config(asked, tmp_path, monkeypatch):
     monkeypatch.setenv("CHARLM_CACHE", str(tmp_path / "cache"))
     with object_stores.store("s3") as objects:
-        objects.write("data/train.csv", b"text,label\nthe cat,animal\na town,place\n")
+        objects.write("data/train.csv", b"sentence,label\nthe cat,animal\na town,place\n")
         address = f"s3://{object_stores.BUCKET}/data/train.csv"
         config = asked(address, task="classify", workdir=tmp_path)
         assert config.data.train == (address,)
