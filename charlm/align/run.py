@@ -149,4 +149,5 @@ class Aligning(PreTraining):
         model, params, settings = objective.student_of(state.params)
         about = {"alignment": config.to_dict(), "started_from": workdirs.started_from(config)}
         model = dataclasses.replace(model, metadata={**model.metadata, **about})
-        keep_best(self._folder, step, model, params, lambda made: write_settings(made, settings, objective.width))
+        beside = lambda made: write_settings(made, settings, objective.width)
+        keep_best(self._folder, step, model, params, beside, anew=config.train.spike_policy == "restore")

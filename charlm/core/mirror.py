@@ -37,6 +37,7 @@ from contextlib import closing, contextmanager, suppress
 from charlm.core.durable import write_json
 from charlm.core.local_paths import check_path, is_address
 from charlm.core.mirror_files import (
+    AFTER_REMOVALS,
     MARK,
     FolderLock,
     State,
@@ -280,13 +281,17 @@ class Mirror:
         self._check_mark()
         growing = [unit for unit in changed if unit.growing]
         try:
-            for unit in [*growing, *sorted(settled, key=lambda unit: (unit.changed, unit.name))]:
+            in_order = sorted(settled, key=lambda unit: (unit.changed, unit.name))
+            for unit in [*growing, *(unit for unit in in_order if unit.name not in AFTER_REMOVALS)]:
                 self._copy(unit)
             self._grown = time.monotonic()
-            if not any(self._differs(unit) for unit in finished):
+            if not any(self._differs(unit) for unit in finished if unit.name not in AFTER_REMOVALS):
                 for name in sorted(gone, key=lambda name: (not name.endswith(WHOLE), name)):
                     self._store.remove(name)
                     self._copied.pop(name, None)
+            if not missing & self._copied.keys():
+                for unit in (unit for unit in in_order if unit.name in AFTER_REMOVALS):
+                    self._copy(unit)
             self._set_mark()
         finally:
             self._write_notes(self._mark)

@@ -18,6 +18,9 @@ from charlm.core.stores import WHOLE, Store
 
 MARK = ".charlm-mirror.json"  # the object that identifies the last writer
 
+# Files that tell of checkpoints that were removed before: in the store, too, these go first.
+AFTER_REMOVALS = ("spikes.json",)
+
 _GROWING = (".jsonl", ".txt")
 _EVENTS = "tensorboard"
 _ORBAX = ".orbax-checkpoint-tmp"  # in names of what orbax has not finished

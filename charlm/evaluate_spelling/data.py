@@ -44,11 +44,18 @@ class Example:
     @property
     def clean(self) -> str:
         """The sentence as it is meant."""
-        parts, at = [], 0
+        return self.as_meant.text
+
+    @property
+    def as_meant(self) -> Example:
+        """The sentence as it is meant, with its words."""
+        text, spans, at = "", [], 0
         for (start, end), meant in zip(self.spans, self.meant, strict=True):
-            parts += [self.text[at:start], self.text[start:end] if meant is None else meant]
-            at = end
-        return "".join([*parts, self.text[at:]])
+            text += self.text[at:start]
+            word = self.text[start:end] if meant is None else meant
+            spans.append((len(text), len(text) + len(word)))
+            text, at = text + word, end
+        return Example(text + self.text[at:], tuple(spans), self.meant)
 
 
 def misspelled(

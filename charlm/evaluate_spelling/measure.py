@@ -50,7 +50,7 @@ def run(system: System, examples: Sequence[Example]) -> Measured:
 
 def warm(system: System, examples: Sequence[Example]) -> None:
     """Asks a system for the clean form of all sentences, so that nothing is loaded or compiled while it is timed."""
-    system.edits([Example(one.clean, (), ()) for one in examples])
+    system.edits([one.as_meant for one in examples])
 
 
 def counts_of(example: Example, edits: Sequence[Edit]) -> tuple[int, ...]:

@@ -62,6 +62,7 @@ class Epochs(Course):
         self.rate, self.peak_rate = rate, config.optim.learning_rate
         self.dtype, self.freeze = config.model.dtype, tuple(config.optim.freeze)
         self._epochs, self._patience = train.epochs, train.patience
+        self._may_return = train.spike_policy == "restore"
         self._batches, self._evaluator, self._dev = batches, evaluator, evaluator.prepare(dev)
         self._model, self._metadata, self._folder = model, metadata, folder
         self._score = f"dev_{self._task.metric}"
@@ -75,12 +76,14 @@ class Epochs(Course):
     def went_back(self, step: int) -> None:
         """Takes the best score back to what it was at `step`, to which the run has returned."""
         read = read_metrics(self._folder) if hosts.is_primary() else []
-        past = hosts.from_primary([metrics[self._score] for metrics in read if "dev_loss" in metrics])
-        self._best = self._batches.position.best_among(past)
+        evaluated = [metrics for metrics in read if "dev_loss" in metrics]
+        past = hosts.from_primary([[metrics["step"], metrics[self._score]] for metrics in evaluated])
+        self._evaluated = max((int(at) for at, _ in past), default=0)  # the step at which the last epoch ended
+        self._best = self._batches.position.best_among(score for _, score in past)
 
-    def may_go_back(self) -> bool:
-        """Returns whether the last batch taken was not its epoch's last: no epoch may end without its evaluation."""
-        return not self._batches.epoch_ended
+    def earliest(self) -> int | None:
+        """Returns the last step of the epoch before: no epoch may end without its evaluation; see `Course.earliest`."""
+        return None if self._batches.epoch_ended else self._evaluated
 
     def over(self, step: int) -> bool:
         """Returns whether all epochs are done, or the patience has run out."""
@@ -114,11 +117,13 @@ class Epochs(Course):
     def judged(self, step: int, state: TrainState, metrics: dict[str, float]) -> None:
         """Logs the scores, and saves the model if it is the best so far."""
         epoch, _, _ = self._batches.taken
+        self._evaluated = step
         scores = {name.removeprefix("dev_"): value for name, value in metrics.items() if name != "dev_loss"}
         log.info("epoch %d  dev loss %.4f  %s  (%.0f s)", epoch, metrics["dev_loss"], shown(scores), self._seconds)
         if self._best.add(hosts.from_primary(metrics[self._score])):
             metadata = self._metadata | {"task": self._task.settings()}
-            keep_best(self._folder, step, dataclasses.replace(self._model, metadata=metadata), state.params)
+            model = dataclasses.replace(self._model, metadata=metadata)
+            keep_best(self._folder, step, model, state.params, anew=self._may_return)
         if self._out_of_patience and epoch < self._epochs:
             log.info("no better score in %d epochs: training ends", self._patience)
 

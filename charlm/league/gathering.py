@@ -74,9 +74,10 @@ def gathered(config: ml_collections.ConfigDict, places: Places, jobs: Sequence[J
         for system, conditions in rows.items():
             for condition, seeds in conditions.items():
                 per_seed[name, system, condition] = [float(metric(seed.sum(0)[None])[0]) for seed in seeds]
-    everywhere = {None: over_tasks(list(drawn.values()))} if len(drawn) > 1 else {}
+    whole = len(drawn) == len(config.tasks)  # of fewer tasks there is no mean yet: it would be that of an easier league
+    everywhere = {None: over_tasks(list(drawn.values()))} if len(drawn) > 1 and whole else {}
     standings = drawn | everywhere
-    claims = [answer(claim_of(text, config), drawn) for text in config.claims]
+    claims = [answer(claim_of(text, config), drawn, whole) for text in config.claims]
     found = {
         "format": FORMAT,
         "charlm": __version__,

@@ -16,6 +16,7 @@ from charlm.league import done
 from charlm.league.config import is_trained, tasks_of
 from charlm.league.jobs import Job
 from charlm.league.places import Places
+from charlm.league.settings import table_of
 from charlm.league.split import LEARNED, MEASURED
 
 SPLIT, SUBWORDS, BUDGET, TRAIN, TUNE, MEASURE = "split", "subwords", "budget", "train", "tune", "measure"
@@ -87,8 +88,9 @@ def _splits(config: ml_collections.ConfigDict, places: Places) -> Iterable[Job]:
     for name, task in config.tasks.items():
         if is_split(task):
             out = places.parts(name)
-            header = [] if "data.header=no" in task["set"] else ["--header"]
-            line = _module("split", "--every", task.measure_every, *header, "--out", out, "--files", *task.train)
+            told = zip(("--table", "--header"), table_of(task), strict=True)
+            flags = [flag for flag, holds in told if holds]
+            line = _module("split", "--every", task.measure_every, *flags, "--out", out, "--files", *task.train)
             yield Job(
                 f"{SPLIT}/{name}", (), lambda line=line: line, lambda t=task, out=out: done.is_split(t.train, out)
             )

@@ -244,7 +244,9 @@ class Runner:
             for one in list(self._running.values()):
                 one.end(signal.SIGKILL if again else signal.SIGTERM)
 
-        handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        # Not those that are ignored, as nohup does with SIGHUP, and a shell with SIGINT of what runs behind it.
+        asked = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        handled = [number for number in asked if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, receive) for number in handled}
         try:
             with interrupts.deferred():

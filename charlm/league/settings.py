@@ -6,6 +6,7 @@ Open it to refuse another setting early.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from glob import has_magic
 
 import ml_collections
 
@@ -18,6 +19,7 @@ from charlm.tasks.table import class_of
 
 # Keys that the league sets itself: with others, a system would not be what the report says.
 _PRE_TRAINING = ("init_from", "data.train", "data.heldout", "data.heldout_fraction")
+_COLUMNS = ("text", "pair", "label", "group", "id", "target", "fold_column")
 _TUNING = ("init_from", "seed", "seeds", "data.train", "data.dev", "data.test", "data.folds")
 
 
@@ -65,8 +67,26 @@ def check_files(config: ml_collections.ConfigDict) -> None:
         for key in ("train", "dev", "measure"):
             for file in task[key]:
                 matching_files(file, f"tasks.{name}.{key}")
+        if not task.measure and (globs := [file for file in task.train if has_magic(file)]):
+            what = "a task without `measure` is measured on a part of its files; name each"
+            raise ValueError(f"tasks.{name}.train: {globs[0]!r}: {what}")
     if config.robustness.misspellings:
         matching_files(config.robustness.misspellings, "robustness.misspellings")
+
+
+def table_of(task: ml_collections.ConfigDict) -> tuple[bool, bool]:
+    """Returns whether a task's files are tables, and whether their first line names the columns, as its reader has it.
+
+    Args:
+      task: an entry of `tasks` of a resolved config.
+    """
+    config = load_config_file(task.config)
+    chosen = dict(setting.split("=", 1) for setting in task["set"])
+    value = lambda key: str(chosen.get(f"data.{key}", config.data.get(key, "")))
+    if config.task == "tagging" and not value("target"):
+        return False, False
+    named = any(name and not name.removeprefix("-").isdecimal() for name in map(value, _COLUMNS))
+    return True, {"yes": True, "no": False}.get(value("header"), named)
 
 
 def _check_tuning(

@@ -35,12 +35,13 @@ def part_file(file: str, number: int, folder: Path, part: str) -> Path:
     return folder / f"{part}_{number}_{Path(file).name.removesuffix('.gz')}"
 
 
-def parts_of(text: str, suffix: str, every: int, header: bool = False) -> tuple[str, str]:
+def parts_of(text: str, suffix: str, every: int, header: bool = False, table: bool = False) -> tuple[str, str]:
     """Returns the text of the examples to learn from, and that of every `every`-th, which is measured on.
 
     Args:
       suffix: the end of the file's name: ".json" is SQuAD's.
       header: whether the first line of a table names its columns; both parts have it.
+      table: whether it is a table for certain, so that blank lines part nothing.
 
     Raises:
       ValueError: the file has fewer than `every` examples, or is no JSON of SQuAD.
@@ -50,7 +51,11 @@ def parts_of(text: str, suffix: str, every: int, header: bool = False) -> tuple[
     lines = _LINE.findall(text)
     if suffix == ".csv":
         lines = _records(lines)
-    if any(not line.strip(_BLANK) for line in lines[:-1]):
+    if table:
+        lines = [line for line in lines if line.strip(_BLANK)]
+    while lines and not lines[-1].strip(_BLANK):
+        lines.pop()
+    if any(not line.strip(_BLANK) for line in lines):
         return _dealt(_blocks(lines), every)
     head = "".join(lines[:1]) if header and suffix in _TABLES else ""
     return _dealt(lines[1:] if head else lines, every, head)
@@ -105,6 +110,7 @@ def main(argv: list[str] | None = None) -> int:
     add = parser.add_argument
     add("--files", nargs="+", required=True, metavar="FILE", help="files of a task, .gz too")
     add("--every", type=int, default=5, metavar="N", help="one of so many examples is measured on (default: 5)")
+    add("--table", action="store_true", help="the files are tables: blank lines part no sentences")
     add("--header", action="store_true", help="the first line of a table names its columns")
     add("--out", required=True, metavar="FOLDER", help="folder of the parts")
     options = parser.parse_args(argv)
@@ -121,7 +127,7 @@ def _run(options: argparse.Namespace) -> int:
         try:
             text = read_bytes(file, unpack=file.endswith(".gz")).decode("utf-8")
             suffix = Path(file.removesuffix(".gz")).suffix
-            parts = parts_of(text, suffix, options.every, options.header)
+            parts = parts_of(text, suffix, options.every, options.header, options.table)
         except ValueError as error:
             raise ValueError(f"{file}: {error}") from error
         for name, part in zip((LEARNED, MEASURED), parts, strict=True):

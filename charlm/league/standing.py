@@ -148,9 +148,15 @@ def ranks(draws: Draws, condition: str) -> dict[str, int]:
     return {b: 1 + sum(ahead(a, b) for a in there if a != b) for b in there}
 
 
-def answer(claim: Claim, tasks: Mapping[str, Draws]) -> Answer:
-    """Returns whether a claim holds: the interval of the difference is above what it says, below it, or neither."""
-    draws = over_tasks(list(tasks.values())) if claim.task == ALL else tasks.get(claim.task)
+def answer(claim: Claim, tasks: Mapping[str, Draws], whole: bool = True) -> Answer:
+    """Returns whether a claim holds: the interval of the difference is above what it says, below it, or neither.
+
+    Args:
+      tasks: what was measured.
+      whole: whether these are all tasks of the league; if not, a claim on all is not answered.
+    """
+    on_all = over_tasks(list(tasks.values())) if claim.task == ALL and whole and tasks else None
+    draws = on_all if claim.task == ALL else tasks.get(claim.task)
     if draws is None or not (draws.has(claim.a, claim.noise) and draws.has(claim.b, claim.noise)):
         return Answer(claim, UNKNOWN, None)
     found = draws.difference(claim.a, claim.b, claim.noise)

@@ -19,7 +19,13 @@ from charlm.families.pretrained import Pretrained
 
 
 def keep_best(
-    folder: Path, step: int, model: Pretrained, params: Params, beside: Callable[[Path], object] = lambda folder: None
+    folder: Path,
+    step: int,
+    model: Pretrained,
+    params: Params,
+    beside: Callable[[Path], object] = lambda folder: None,
+    *,
+    anew: bool = False,
 ) -> None:
     """Saves a model as the best so far, and removes the previous best once it is complete; all processes must call it.
 
@@ -29,12 +35,16 @@ def keep_best(
       model: the model, with its metadata; its own parameters are not read.
       params: its parameters.
       beside: writes further files into the checkpoint's folder.
+      anew: whether a model that was kept of the same step is replaced: that of a run that went back after a spike has
+        seen other batches. Otherwise it is the same one, of a run that was killed and goes on.
 
     Raises:
       ValueError: it cannot be written, or the folder that the model was read from is gone.
     """
     params = params if hosts.alone() else hosts.on_host(params)
     place = folder / checkpoints.FOLDER
+    if anew and hosts.is_primary():
+        shutil.rmtree(place / str(step), ignore_errors=True)
     before = hosts.from_primary(checkpoints.complete_steps(place))
     if hosts.is_primary():
         for left in place.glob(f".*{PARTIAL}"):  # by a run that was killed while it saved

@@ -77,9 +77,12 @@ class Course(abc.ABC):
     def went_back(self, step: int) -> None:
         """Takes this course back to an earlier step, from which the run goes on; the metrics end with it."""
 
-    def may_go_back(self) -> bool:
-        """Returns whether the batches up to the last one taken may be passed over if its step is a spike."""
-        return True
+    def earliest(self) -> int | None:
+        """Returns the first step that the run may go back to if the step of the last batch taken is a spike.
+
+        None: it may not, since the batches up to that one may not be passed over.
+        """
+        return 0
 
     def reports(self, step: int) -> bool:
         """Returns whether to log a progress line after this step."""

@@ -57,8 +57,11 @@ class GoingBack:
         self._spikes, self._saving, self._recorder = spikes, saving, recorder
         self._batches, self._course, self._progress = batches, course, progress
 
-    def spike(self, step: int, loss: float, seen: Seen, may_go_back: bool) -> None:
+    def spike(self, step: int, loss: float, seen: Seen, earliest: int | None) -> None:
         """Logs a spike, whose update the step left out.
+
+        Args:
+          earliest: the first step that the run may go back to; None: it may not.
 
         Raises:
           GoBack: there is a checkpoint to go back to, and the run may.
@@ -66,8 +69,8 @@ class GoingBack:
         """
         with self._saving.naming(step):
             self._spikes.note(step, loss, seen)
-        checkpoint = self._saving.last_planned(self._spikes.most(step)) if may_go_back else None
-        if checkpoint is not None:
+        checkpoint = None if earliest is None else self._saving.last_planned(self._spikes.most(step))
+        if checkpoint is not None and earliest is not None and checkpoint >= earliest:
             raise GoBack(checkpoint, step)
 
     def go_back(self, back: GoBack, abstract_state: TrainState) -> Start:

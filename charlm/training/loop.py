@@ -161,7 +161,7 @@ class Loop:
     def _step(self, step: int) -> None:
         started = time.perf_counter()
         batch = next(self._batches)
-        may_go_back = self._spikes.restores and self._course.may_go_back()
+        earliest = self._course.earliest() if self._spikes.restores else None
         self._since.waited += time.perf_counter() - started
         placed = self._program.place(batch)
         new = self._compile(placed)
@@ -170,7 +170,7 @@ class Loop:
         self._since.steps += 1
         self.state, sums, norm = self._program.train_step(self.state, placed)
         self._read_sums()  # reads the previous step's sums, while the device computes this step
-        self._unread = (step, sums, norm, may_go_back)
+        self._unread = (step, sums, norm, earliest)
         self._watchdog.progress(f"step {step}")
         if new:  # leave the step with the compilation out of the reported speed
             jax.block_until_ready(self.state)
@@ -221,14 +221,14 @@ class Loop:
     def _read_sums(self) -> None:
         if self._unread is None:
             return
-        step, sums, norm, may_go_back = self._unread
+        step, sums, norm, earliest = self._unread
         self._unread = None
         sums, norm = jax.device_get((sums, norm))
         loss = mean_loss(sums, self._learning.parts)
         if isinstance(norm, Seen):
             self._spikes.count(norm)
             if norm.spike:
-                self._going_back.spike(step, loss, norm, may_go_back)
+                self._going_back.spike(step, loss, norm, earliest)
                 return
             norm = norm.norm
         if not (math.isfinite(loss) and math.isfinite(norm)):

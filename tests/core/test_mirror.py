@@ -144,6 +144,27 @@ def test_what_vanishes_is_removed_there_only_at_the_second_look(objects):
     assert not any(name.startswith("runs/hlm/checkpoints/1/") for name in objects.now)
 
 
+def test_what_tells_of_removed_checkpoints_comes_after_their_removal(objects):
+    """As where a run goes back after a spike: what a machine that dies between the two leaves, a local crash leaves."""
+    mirror = Mirror(ADDRESS)
+    mirror.take_over()
+    for step in (1, 2):
+        save(mirror.folder, step)
+    mirror.copy()
+    remove(mirror.folder, 2)
+    (mirror.folder / "spikes.json").write_text("back at 1")
+    (mirror.folder / "other.json").write_text("x")
+    mirror.copy()
+    assert "runs/hlm/other.json" in objects.now
+    assert "runs/hlm/spikes.json" not in objects.now
+    before = len(objects.log)
+    mirror.copy()
+    names = [(what, name.removeprefix("runs/hlm/")) for what, name, _ in objects.log[before:]]
+    gone = [n for n, (what, name) in enumerate(names) if what == "remove" and name.startswith("checkpoints/2/")]
+    assert len(gone) == 5
+    assert names.index(("write", "spikes.json")) > max(gone)
+
+
 def test_only_what_is_finished_and_settled_is_copied(objects, monkeypatch):
     monkeypatch.setattr(mirrors, "SETTLE_SECONDS", 3600.0)
     mirror = Mirror(ADDRESS)

@@ -10,8 +10,9 @@ import pytest
 from charlm.data.sentences import sentences_of
 from charlm.evaluate_spelling.__main__ import main
 from charlm.evaluate_spelling.data import Example, misspelled, read_typos
-from charlm.evaluate_spelling.measure import counts_of, scores
+from charlm.evaluate_spelling.measure import counts_of, scores, warm
 from charlm.evaluate_spelling.rewritten import read_rewritten
+from charlm.evaluate_spelling.systems import OfWords
 from charlm.text.noise.edits import Edit
 from charlm.text.noise.mixture import parted
 
@@ -68,11 +69,28 @@ def test_misspellings_stand_where_they_are_said(files):
     assert "The dog" in misspelled(sentences, listed(files), 1.0, 0.0, real_words=False)[2].text
 
 
+class Asked:
+    """A defence that keeps what it is asked for."""
+
+    version = "1"
+
+    def __init__(self, asked):
+        self._asked = asked
+
+    def corrected(self, words):
+        self._asked.append(list(words))
+        return list(words)
+
+
 def test_typos_as_they_were_written(files):
     (found,) = read_typos(str(files / "typos.conllu"))  # the second sentence has other words than its text
     assert found.read == ["Teh", "cats", "can't", "sleep", "alot", "."]
     assert found.meant == ("The", "cats", None, None, None, ".")
     assert found.clean == "The cats can't sleep alot."
+    assert found.as_meant.read == ["The", "cats", "can't", "sleep", "alot", "."]
+    asked = []
+    warm(OfWords("rival", Asked(asked)), [found])
+    assert asked == [found.as_meant.read]  # as it is timed: word by word
     other = files / "other.conllu"  # a character that other programs take for a line end
     other.write_text((files / "typos.conllu").read_text().replace("# text =", "# note = a\u2028b\n# text =", 1))
     assert read_typos(str(other)) == [found]

@@ -30,11 +30,13 @@ def places(tmp_path, monkeypatch):
     return Places(tmp_path)
 
 
-def league():
-    """A league of three systems with two seeds."""
+def league(*more):
+    """A league of three systems with two seeds, and more tasks than one."""
     config = get_config()
     for name in ("a", "b", "late"):
         add_system(config, name, config="hlm_base:tiny")
+    for task in more:
+        add_task(config, task, config="classify:tiny", train=("a.tsv",), measure=("m.tsv",))
     add_task(config, "topic", config="classify:tiny", train=("a.tsv",), measure=("m.tsv",))
     config.tuning.seeds, config.robustness.noise, config.robustness.samples = (0, 1), ("swap:0.1",), 50
     return resolved(config)
@@ -68,3 +70,15 @@ def test_a_system_has_its_row_when_all_seeds_are_measured(places):
     assert scores(places) == {"a": (0.625, [0.75, 0.5]), "b": (0.25, [0.25, 0.25])}
     write_measured(places, "late", 1, 2)
     assert scores(places)["late"] == (0.75, [1.0, 0.5])
+
+
+def test_a_claim_on_all_tasks_is_not_answered_by_some(places):
+    for seed, right in ((0, 4), (1, 4)):
+        write_measured(places, "a", seed, right)
+        write_measured(places, "b", seed, 0)
+    for more, verdict in (((), "holds"), (("later",), "not measured")):
+        config = league(*more)
+        config.claims = ("a ahead of b on all", "a ahead of b on topic")
+        found = gathered(config, places, jobs_of(config, places))
+        assert [one["verdict"] for one in found["claims"]] == [verdict, "holds"]
+        assert {one["task"] for one in found["scores"]} == {"topic"}

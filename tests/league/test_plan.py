@@ -12,6 +12,7 @@ from charlm.league import done
 from charlm.league.config import add_system, add_task, get_config, resolved, tasks_of
 from charlm.league.places import Places
 from charlm.league.plan import defences, jobs_of, ranked, trained
+from charlm.league.settings import check_files
 from charlm.robustness.sums import SUMS_FILE
 
 
@@ -115,7 +116,7 @@ def test_tuning_and_measuring_read_different_parts(jobs, tmp_path):
     assert {"--config.seed=3", "--config.train.epochs=2"} <= set(tune)
     assert measure[measure.index("--data") + 1] == f"{tmp_path}/parts/pos/measure_0_pos.conllu"
     assert measure[-2:] == ["--defence", "nfkc"]
-    assert "--header" in flags(jobs["split/pos"])
+    assert "--header" not in flags(jobs["split/pos"])
     topic = flags(jobs["tune/topic/bytes/0"])
     assert {"--config.data.train=a.tsv,b.tsv", "--config.data.dev=d.tsv"} <= set(topic)
 
@@ -164,3 +165,37 @@ def test_a_report_is_done_if_it_has_all_that_is_asked(tmp_path):
     assert done.is_measured(tmp_path, wanted(defences=()))
     (tmp_path / SUMS_FILE).write_bytes(b"PK cut")
     assert not done.is_measured(tmp_path, wanted())
+
+
+@pytest.mark.parametrize(
+    ("task", "told"),
+    [
+        ({"config": "tag:tiny"}, []),
+        ({"config": "tag:tiny", "set": ("data.target=word", "data.text=sentence")}, ["--table", "--header"]),
+        ({"config": "classify:tiny"}, ["--table", "--header"]),  # columns by name
+        ({"config": "classify:tiny", "set": ("data.text=0", "data.label=1")}, ["--table"]),
+        (
+            {"config": "classify:tiny", "set": ("data.text=0", "data.label=-1", "data.header=yes")},
+            ["--table", "--header"],
+        ),
+        ({"config": "classify:tiny", "set": ("data.header=yes", "data.header=no")}, ["--table"]),
+    ],
+)
+def test_a_file_is_parted_as_its_reader_takes_it(tmp_path, task, told):
+    config = get_config()
+    add_system(config, "a", config="hlm_base:tiny")
+    add_task(config, "one", train=("a.tsv",), **task)
+    (job,) = [job for job in jobs_of(resolved(config), Places(tmp_path)) if job.name == "split/one"]
+    assert [flag for flag in flags(job) if flag in ("--table", "--header")] == told
+
+
+def test_a_task_that_is_measured_on_a_part_names_its_files(tmp_path):
+    (tmp_path / "a.tsv").write_text("a\tx\n")
+    config = get_config()
+    add_system(config, "a", config="hlm_base:tiny")
+    add_task(config, "one", config="classify:tiny", train=(f"{tmp_path}/*.tsv",))
+    config.corpora.train = ("builtin",)
+    with pytest.raises(
+        ValueError, match=r"tasks\.one\.train: '.*\*\.tsv': a task without `measure` is measured on a part"
+    ):
+        check_files(resolved(config))

@@ -109,6 +109,18 @@ def test_a_signal_lets_jobs_save_and_the_same_jobs_go_on(tmp_path):
     assert [(event["job"], event["again"]) for event in begun] == [("a", False), ("a", True), ("b", False)]
 
 
+def test_a_signal_that_is_ignored_stops_nothing(tmp_path):
+    """As under nohup, where the terminal is closed."""
+    jobs = [shell(tmp_path, "a", line=f"kill -HUP {os.getpid()}")]
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        found = run(tmp_path, jobs)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert (found.stopped, found.done) == (0, ["a"])
+
+
 def test_a_second_league_is_refused(tmp_path):
     with alone(Places(tmp_path)), pytest.raises(ValueError, match="another league is running there"):
         alone(Places(tmp_path)).__enter__()

@@ -31,6 +31,12 @@ def test_records_of_a_table_with_line_ends_in_cells_stay_whole():
     assert measured == "text,label\nthree,y\nsix,y"
 
 
+def test_blank_lines_part_no_rows_of_a_table():
+    text = "t\tl\na\tx\n\nb\ty\n \nc\tz\nd\tx\n\n\n"
+    assert parts_of(text, ".tsv", 2, header=True, table=True) == ("t\tl\na\tx\nc\tz\n", "t\tl\nb\ty\nd\tx\n")
+    assert parts_of("a\tx\nb\ty\n\n\n", ".tsv", 2) == ("a\tx\n", "b\ty\n")
+
+
 def test_sentences_of_columns_are_dealt():
     text = "# id 1\na\tX\nb\tX\n\n\nc\tY\n\nd\tX"
     learned, measured = parts_of(text, ".conllu", 2)
