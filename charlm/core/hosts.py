@@ -152,8 +152,8 @@ def total(count: Number) -> Number:
     if not isinstance(count, int):
         return type(count)(np.sum(multihost_utils.process_allgather(np.float32(count)), dtype=np.float64))
     halves = np.asarray([count >> 31, count & 2**31 - 1], np.int32)  # an array that is exchanged has 32 bits a number
-    sums = np.sum(multihost_utils.process_allgather(halves), axis=0, dtype=np.int64)
-    return type(count)((int(sums[0]) << 31) + int(sums[1]))
+    high, low = np.asarray(multihost_utils.process_allgather(halves)).astype(np.int64).sum(axis=0).tolist()
+    return type(count)((high << 31) + low)
 
 
 def primary_first(work: Callable[[], T]) -> T:

@@ -163,7 +163,7 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
 def changed(pretrained: Pretrained, **changes: Option) -> Pretrained:
     """Returns a model with config fields changed, as `from_pretrained` changes them; the parameters are shared."""
     converter, where = converter_of(pretrained.family), str(pretrained.folder)
-    metadata = converter.change(pretrained.metadata, changes, where)
+    metadata = converter.change({**pretrained.metadata}, changes, where)
     target = converter.target(metadata, where)
     return dataclasses.replace(pretrained, model=target.module, config=target.config, metadata=metadata)
 

@@ -83,7 +83,7 @@ class Loop:
         self._since = SinceReport(self._learning)
         self._share = 1.0  # of the cost of a step: what frozen parameters leave
         # Of the last step: its number, sums and norm, and whether to go back to a checkpoint if it is a spike.
-        self._unread: tuple[int, Sums, jax.Array | Seen, bool] | None = None
+        self._unread: tuple[int, Sums, jax.Array | Seen, int | None] | None = None
         self._bar: ProgressBar | None = None
         self._loss = math.nan  # the latest that was read
         self._compiled: set[tuple[tuple[int, ...], ...]] = set()  # batch shapes whose program is compiled
