@@ -29,7 +29,7 @@ def answers(bert: str) -> dict[str, list]:
     """Returns the words as meant, written and corrected, the right tags, both taggers' tags, and BERT's pieces."""
     found = {"meant": MEANT.split(), "written": WRITTEN.split(), "right": RIGHT.split()}
     corrector = SymSpell()
-    found["corrected"] = [corrector.word(word, found["written"]) for word in found["written"]]
+    found["corrected"] = corrector.corrected(found["written"])
     found["hlm"] = tags("hlm-small-en-pos", MEANT, WRITTEN)
     found["bert"] = tags(bert, MEANT, WRITTEN, " ".join(found["corrected"]))
     tokenizer = SubwordTokenizer.load(max(Path(bert, "checkpoints").iterdir(), key=lambda step: int(step.name)))
