@@ -22,7 +22,9 @@ from xml.etree import ElementTree
 
 NAMESPACE = "{http://cnx.rice.edu/cnxml}"
 LEFT_OUT = {"metadata", "equation", "table", "exercise", "media", "link-group", "image", "iframe"}
-OF_THEIR_OWN = {"list", "figure", "note", "equation", "media", "table", "footnote"}  # not part of the sentence around
+OF_THEIR_OWN = {  # not part of the sentence around
+    "para", "title", "list", "figure", "note", "equation", "media", "table", "footnote",
+}  # fmt: skip
 PARAGRAPHS = {"para", "item", "title", "caption", "meaning"}
 FEWEST_WORDS = 8  # of a paragraph that is no title: shorter ones are labels
 FEWEST_WORDS_OF_A_MODULE = 100

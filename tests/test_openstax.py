@@ -21,6 +21,9 @@ MODULE = f"""<document xmlns="http://cnx.rice.edu/cnxml" xmlns:m="http://www.w3.
 <para>Its strength is <m:math><m:mi>f</m:mi></m:math>, and this is a paragraph with enough words for one.</para>
 <section><title>Eyes</title><para>An eye has a <emphasis>lens</emphasis><newline/>that muscles bend; see
 <link/>below.<footnote>Not that of the camera.</footnote> {LONG} {LONG}</para>
+<list><item><para>{LONG}</para>
+<para>Each of its paragraphs is there once, and titles are lines of their own.</para></item></list>
+<para><title>The Sun</title>A star whose light is bent by every lens that it ever meets on its way.</para>
 <exercise><para>How far away is the focus of a lens of two dioptres, in your opinion?</para></exercise></section>
 </content></document>"""
 
@@ -73,6 +76,10 @@ def test_the_text_is_that_of_the_last_free_commit(openstax, book, tmp_path, caps
         f"{LONG} {LONG} {LONG} {LONG}",
         "Eyes",
         f"An eye has a lens that muscles bend; see below. {LONG} {LONG}",
+        LONG,
+        "Each of its paragraphs is there once, and titles are lines of their own.",
+        "A star whose light is bent by every lens that it ever meets on its way.",
+        "The Sun",
         "",
     ]
     assert "osbooks-light: 1 modules, " in capsys.readouterr().out

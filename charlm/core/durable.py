@@ -23,7 +23,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yields a temporary name beside `path` that is renamed to `path` on success and removed on any failure.
 
     The caller may write a file or a folder of files there; the content is synced to disk before the rename. Every call
-    has a temporary name of its own, so two processes that write the same file do not collide; the last one wins.
+    has a temporary name of its own, so two processes that write the same file do not collide; the last one wins. Of two
+    that make the same folder the first one wins, and the other gets an OSError.
     """
     path = os.fspath(path)
     temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}{TEMPORARY}"

@@ -150,7 +150,8 @@ def record_lanes(
 
     Args:
       corpora: the corpora that `charlm.data.corpus.prepare` returned.
-      weights: share of each corpus; (): in proportion to its records, and so about to its words. Only with `repeat`.
+      weights: share of each corpus in words; (): in proportion to its records, so that all end together. Only with
+        `repeat`.
       shuffle: whether to shuffle, anew in every epoch of a corpus.
       repeat: whether to read for ever; else every record is read once, corpus after corpus.
       lanes: numbers of the lanes to return; a lane that gets no record is empty.
@@ -167,8 +168,10 @@ def record_lanes(
     elif len(datasets) == 1:
         whole = datasets[0].repeat()
     else:
-        # Records of all corpora hold about the same number of words, so shares of records are shares of words.
-        whole = grain.MapDataset.mix([d.repeat() for d in datasets], list(weights) or [len(s) for s in sources])
+        # Weights are shares of words, and records of short files or long sentences hold fewer than others.
+        a_word = [corpus.stats.records / max(corpus.stats.words, 1) for corpus in corpora] if weights else []
+        shares = [weight * records for weight, records in zip(weights, a_word, strict=True)]
+        whole = grain.MapDataset.mix([d.repeat() for d in datasets], shares or [len(s) for s in sources])
     lanes = tuple(lanes)
     # No threads by default: on a local disk they would only compete with packing for the interpreter lock.
     threads = -(-reader_threads // len(lanes))

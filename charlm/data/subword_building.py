@@ -54,8 +54,12 @@ class BuiltOnce:
         path = os.path.join(self._root, f"{kind}-{stable_hash(self._corpora, kind, key)[:16]}")
 
         def make() -> None:
-            with replacing(path) as temporary:
-                build(temporary)
+            try:
+                with replacing(path) as temporary:
+                    build(temporary)
+            except OSError:
+                if not os.path.isdir(path):  # else another process built the same folder meanwhile, which is read
+                    raise
             log.info("vocabulary of %s built: %s", kind, path)
 
         with clear_write_errors(self._root):

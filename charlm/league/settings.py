@@ -15,7 +15,7 @@ from charlm.convert.heads import READ_BY, check_label_head
 from charlm.core.keys import Key
 from charlm.data.files import matching_files
 from charlm.families.family import Family, families, family, model_options
-from charlm.tasks.table import class_of
+from charlm.tasks.table import TASKS, class_of
 
 # Keys that the league sets itself: with others, a system would not be what the report says.
 _PRE_TRAINING = ("init_from", "data.train", "data.heldout", "data.heldout_fraction")
@@ -83,7 +83,9 @@ def table_of(task: ml_collections.ConfigDict) -> tuple[bool, bool]:
     config = load_config_file(task.config)
     chosen = dict(setting.split("=", 1) for setting in task["set"])
     value = lambda key: str(chosen.get(f"data.{key}", config.data.get(key, "")))
-    if config.task == "tagging" and not value("target"):
+    reads = TASKS[config.task].reads
+    in_columns = "data.word" in reads and not value("target")  # a word a line, unless a row has one in its sentence
+    if in_columns or "data.header" not in reads:
         return False, False
     named = any(name and not name.removeprefix("-").isdecimal() for name in map(value, _COLUMNS))
     return True, {"yes": True, "no": False}.get(value("header"), named)

@@ -178,6 +178,6 @@ def read_counts(path: str) -> dict[str, float]:
 def read_words(path: str) -> set[str]:
     """Returns the words of the file that --words names; ValueError if it cannot be read."""
     try:
-        return set(read_text(path).split())
+        return set(read_text(path).removeprefix("\ufeff").split())
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"--words={path} cannot be read: {error}") from error

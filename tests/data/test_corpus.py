@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from reading import decoded_words, expected_words, never, quiet
@@ -23,7 +25,7 @@ from charlm.data import encode
 from charlm.data.corpus import prepare, prepare_corpus, prepare_texts
 from charlm.data.pipeline import record_dataset
 from charlm.data.sources import Source
-from charlm.data.subword_building import words_of_records
+from charlm.data.subword_building import BuiltOnce, words_of_records
 from charlm.data.vocab import load_or_build_vocab
 from charlm.families.char2subword.keys import of_stage
 from charlm.families.lookup import corpora_of
@@ -226,6 +228,27 @@ def test_shards_of_another_command_are_refused_wherever_a_glob_finds_them(config
         ValueError, match=r"'gs://bucket/b/part-\*.array_record' was encoded with another character voc"
     ):
         prepare(config, never)
+
+
+def test_of_two_processes_that_build_the_same_folder_both_read_it(tmp_path):
+    meet = threading.Barrier(2, timeout=30)
+
+    def build(place):
+        os.makedirs(place)
+        Path(place, "file").write_text("built")
+        meet.wait()
+
+    def get():
+        once = BuiltOnce(str(tmp_path), [SimpleNamespace(folder="corpus")])
+        found.append(once.get("pieces", 1, build, lambda place: Path(place, "file").read_text()))
+
+    found = []
+    threads = [threading.Thread(target=get) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == ["built"] * 2
 
 
 def test_words_with_marks_of_spaces_are_no_characters_alone(config, documents, tmp_path):

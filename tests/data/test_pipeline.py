@@ -21,7 +21,7 @@ from charlm.data.forms import rows_of
 from charlm.data.lanes import empty_batch
 from charlm.data.masking import Masking
 from charlm.data.pipeline import EncodedRecord, SentenceMaker, record_dataset, record_lanes
-from charlm.data.records import write_record
+from charlm.data.records import CorpusStats, write_record
 from charlm.data.streams import SequenceStream, sequence_batches
 from charlm.text.chars import CLS, SEP, WORD_CLS
 
@@ -433,7 +433,8 @@ def corpora(tmp_path):
             for _ in range(records):
                 writer.write(write_record(*record([[(next(number),)]])))
             writer.close()
-        made.append(SimpleNamespace(name=name, paths=tuple(paths)))
+        stats = CorpusStats(words=sum(shards), records=sum(shards))
+        made.append(SimpleNamespace(name=name, paths=tuple(paths), stats=stats))
     return made
 
 
@@ -482,6 +483,12 @@ def test_corpora_are_mixed_by_their_weights(corpora, weights, share):
         counts = Counter(n for n in found if low <= n < high)
         assert len(counts) == high - low
         assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_weights_are_shares_of_words_however_many_a_record_holds(corpora):
+    corpora[1].stats.words *= 3
+    found = take(record_dataset(corpora, (1.0, 1.0), shuffle=True, repeat=True), 400)
+    assert abs(sum(n < 48 for n in found) / 400 - 0.75) < 0.02
 
 
 def test_mixed_corpora_resume(corpora):

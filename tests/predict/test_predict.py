@@ -105,7 +105,7 @@ def test_fill_mask(ask):
 
 
 def test_fill_mask_from_a_list_of_words(ask, tmp_path):
-    (tmp_path / "words.txt").write_text("cat\ndog\nhouse\n")
+    (tmp_path / "words.txt").write_text("cat\ndog\nhouse\n", encoding="utf-8-sig")
     _, lines, _ = ask("fill-mask", f"--words={tmp_path / 'words.txt'}", "the [MASK] sat")
     assert sorted(fill["word"] for fill in lines[0]["fills"][0]) == ["cat", "dog", "house"]
 
