@@ -149,7 +149,8 @@ def from_pretrained(path: str | os.PathLike[str], *, family: str = "", head: str
     except (TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         if changes:  # it may be one of these
             raise
-        raise ValueError(f"{path}: its description is damaged: {type(error).__name__}: {error}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"{path}: its description is damaged: {reason}") from error
     if getattr(target.config, "scan_layers", False) and "scan_layers" not in changes:
         # The training run chose it for large batches; with one sentence, to stack the parameters takes too long.
         model = model._replace(metadata=converter.with_changes(model.metadata, {"scan_layers": False}))

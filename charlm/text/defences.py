@@ -46,9 +46,13 @@ class Defence(abc.ABC):
     def edits(self, text: str) -> list[Edit]:
         """Returns the corrections of a text, ascending; they may join and cut words."""
 
-    @abc.abstractmethod
     def corrected(self, words: Sequence[str]) -> list[str]:
-        """Returns as many words, those of a sentence, corrected."""
+        """Returns as many words, those of a sentence, corrected: each by `one`, unless a defence reads those around."""
+        return [self.one(word) for word in words]
+
+    def one(self, word: str) -> str:
+        """Returns a corrected word, which stays one word; as it is where a defence does not read words alone."""
+        return word
 
     def text(self, text: str, key: str | int, protected: Sequence[Span] = ()) -> NoisedText:
         """Returns a text with its corrections.
@@ -115,11 +119,8 @@ class SymSpell(Defence):
                 found.append(Edit(run.start() + start, run.start() + end, cased(new, old)))
         return found
 
-    def corrected(self, words: Sequence[str]) -> list[str]:
-        """Returns for each word the nearest word of the dictionary, in its case."""
-        return [self._one(word) for word in words]
-
-    def _one(self, word: str) -> str:
+    def one(self, word: str) -> str:
+        """Returns the nearest word of the dictionary in the case of `word`."""
         if " " in word or not _RUN.fullmatch(word):
             return word
         found = self._nearest(word.lower())
@@ -164,11 +165,8 @@ class Piped(Defence):
         found = ((match, self._suggested(match[0])) for match in WORD.finditer(text))
         return [Edit(*match.span(), suggested[0]) for match, suggested in found if suggested]
 
-    def corrected(self, words: Sequence[str]) -> list[str]:
-        """Returns for each word the first suggestion that is one word."""
-        return [self._one(word) for word in words]
-
-    def _one(self, word: str) -> str:
+    def one(self, word: str) -> str:
+        """Returns the first suggestion that is one word."""
         if not WORD.fullmatch(word):
             return word
         return next((one for one in self._suggested(word) if " " not in one), word)

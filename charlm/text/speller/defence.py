@@ -6,7 +6,7 @@ Open it to change how a correction is written; which words are likely is decided
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from charlm.text.defences import Defence, cased
 from charlm.text.noise.edits import Edit
@@ -42,11 +42,8 @@ class NoisyChannel(Defence):
         edits = [edit for one in self._read(text) for edit in one.edits(text)]
         return [edit._replace(text=cased(edit.text, text[edit.start : edit.end])) for edit in edits]
 
-    def corrected(self, words: Sequence[str]) -> list[str]:
-        """Returns for each word the likeliest single word that it may mean."""
-        return [self._one(word) for word in words]
-
-    def _one(self, word: str) -> str:
+    def one(self, word: str) -> str:
+        """Returns the likeliest single word that a word may mean."""
         found = self._read(word)
         if len(found) != 1:
             return word
