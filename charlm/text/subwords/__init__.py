@@ -32,7 +32,7 @@ from charlm.text.subwords.models import build
 from charlm.text.subwords.pieces import Surface, style_of, surfaces
 from charlm.text.subwords.roles import settings_of
 from charlm.text.subwords.sentencepieces import restore_scores
-from charlm.text.subwords.views import make_view
+from charlm.text.subwords.views import joined_view, make_view
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -63,6 +63,7 @@ class SubwordTokenizer:
         roles = {role: settings.get(f"{role}_token") for role in ROLES}
         self.special = SpecialIds(*(None if token is None else backend.token_to_id(token) for token in roles.values()))
         self._views: dict[tuple[int | None, bool], Tokenizer] = {}
+        self._joined: Tokenizer | None = None  # for words without a space before them, once they are asked for
 
     @classmethod
     def load(
@@ -187,6 +188,12 @@ class SubwordTokenizer:
         firsts, seconds = checked_texts(texts), None if pairs is None else checked_texts(pairs)
         view = self._view(max_length, False, pairs is not None)
         return [subwords_of(encoding) for encoding in _encoded(view, inputs(firsts, seconds))]
+
+    def encode_joined(self, words: Sequence[str]) -> list[Subwords]:
+        """Encodes each word as one that no space comes before, whatever `add_prefix_space` is, on all cores."""
+        if self._joined is None:
+            self._joined = joined_view(self._backend)
+        return [subwords_of(encoding) for encoding in _encoded(self._joined, inputs(checked_texts(words), None))]
 
     def encode_words(
         self, words: Sequence[str], pair: Sequence[str] | None = None, max_length: int | None = None

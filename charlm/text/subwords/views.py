@@ -25,13 +25,18 @@ def make_view(backend: Tokenizer, max_length: int | None, words: bool) -> Tokeni
       words: whether the input is words; byte-level tokenizers then see a space before every word. Other tokenizers
         stay the same.
     """
-    view = _prefixed(backend) if words else None
+    view = _with_prefix(backend, True) if words else None
     if max_length is None:
         return view or backend
     view = view or _copy(backend)
     # The library subtracts the number of special tokens from the limit; with no room for others it would not truncate.
     view.enable_truncation(max_length, strategy="longest_first")
     return view
+
+
+def joined_view(backend: Tokenizer) -> Tokenizer:
+    """Returns a tokenizer for words that no space comes before: a copy, or `backend` if it adds none itself."""
+    return _with_prefix(backend, False) or backend
 
 
 def _copy(backend: Tokenizer) -> Tokenizer:
@@ -53,26 +58,27 @@ def _copy(backend: Tokenizer) -> Tokenizer:
     return view
 
 
-def _prefixed(backend: Tokenizer) -> Tokenizer | None:
-    """Returns a copy that puts a space before every word; None if `backend` already does, or is not byte-level."""
+def _with_prefix(backend: Tokenizer, wanted: bool) -> Tokenizer | None:
+    """Returns a copy that puts a space before every word, or none; None if `backend` does so, or is not byte-level."""
     from tokenizers import Tokenizer
 
     stages = [stage.__getstate__() for stage in (backend.pre_tokenizer, backend.post_processor) if stage]
-    if not any(b'"add_prefix_space":false' in stage for stage in stages):
+    other = f'"add_prefix_space":{json.dumps(not wanted)}'.encode()
+    if not any(other in stage for stage in stages):
         return None
     content = json.loads(backend.to_str())
-    _set_prefix(content["pre_tokenizer"])
-    _set_prefix(content["post_processor"])
+    _set_prefix(content["pre_tokenizer"], wanted)
+    _set_prefix(content["post_processor"], wanted)
     return Tokenizer.from_str(json.dumps(content))
 
 
-def _set_prefix(node: Json) -> None:
-    """Switches `add_prefix_space` on in every byte-level stage below `node`."""
+def _set_prefix(node: Json, wanted: bool) -> None:
+    """Switches `add_prefix_space` on or off in every byte-level stage below `node`."""
     if isinstance(node, list):
         for child in node:
-            _set_prefix(child)
+            _set_prefix(child, wanted)
     elif isinstance(node, dict):
-        if node.get("add_prefix_space") is False:
-            node["add_prefix_space"] = True
+        if node.get("add_prefix_space") is (not wanted):
+            node["add_prefix_space"] = wanted
         for child in node.values():
-            _set_prefix(child)
+            _set_prefix(child, wanted)

@@ -61,7 +61,7 @@ class WordPieces:
         return [tuple(ids) for ids in pieces]
 
     def _cut_joined(self, words: list[str]) -> list[tuple[int, ...]]:
-        items = self._tokenizer.encode_batch(words)
+        items = self._tokenizer.encode_joined(words)
         return [
             tuple(index for index, special in zip(item.ids, item.special, strict=True) if not special) for item in items
         ]

@@ -40,6 +40,15 @@ def test_every_word_as_by_itself(tokenizer):
         assert want[0] != want[6]
 
 
+def test_words_are_joined_or_apart_whatever_the_tokenizer_adds(tmp_path):
+    for name, content in RELEASED["roberta"].items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    plain, prefixing = (SubwordTokenizer.load(tmp_path, add_prefix_space=adds) for adds in (False, True))
+    assert plain.encode("the").ids != prefixing.encode("the").ids
+    assert WordPieces(prefixing).of(WORDS, SPACES) == WordPieces(plain).of(WORDS, SPACES)
+    assert WordPieces(prefixing).of(["the"], [False]) != WordPieces(prefixing).of(["the"], [True])
+
+
 def test_memory_is_bounded(tokenizer, monkeypatch):
     monkeypatch.setattr(word_pieces, "_MAX_CACHED", 3)
     pieces = WordPieces(tokenizer)
